@@ -1,17 +1,17 @@
-"""The leaderboard: what was measured here and what papers print, checked, ranked and shown.
+"""The leaderboard: measured scores, checked and ranked, beside the scores that papers publish.
 
     from stsbench import leaderboard
 
     board = leaderboard.load()
 
-The functions are those of `stsbench leaderboard` and of the board's extensions, and load on first use.
+Its functions do what the commands of `stsbench leaderboard` do; each is imported on first use.
 """
 
 from typing import TYPE_CHECKING
 
 from stsbench.registry import lazy_names
 
-if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
+if TYPE_CHECKING:  # for editors and mypy: the names below, and those of extensions
     from .api import add as add
     from .api import build as build
     from .api import index as index

@@ -1,4 +1,4 @@
-"""The board's functions: what `stsbench leaderboard` does, as Python calls it. They print nothing."""
+"""The leaderboard's Python functions: the commands of `stsbench leaderboard`, without printing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .loaded_board import Board
 
 
 class HasFolder(Protocol):
-    """What knows its run folder, as `evaluate`'s Result does."""
+    """A result that has the path of its run folder, such as the `Result` of `evaluate`."""
 
     @property
     def folder(self) -> Path: ...
@@ -34,7 +34,7 @@ Flag = Literal["nli", "sts", "transductive", "dev-selected"]
 
 
 def run_paths(runs: Run | Sequence[Run]) -> tuple[Path, ...]:
-    """Return the folders of runs, which are paths or results that have one."""
+    """Return the run folders of `runs`: paths, or results with a `folder`. Raises StsbenchError for anything else."""
     several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     folders = [run if isinstance(run, str | Path) else getattr(run, "folder", None) for run in several]
     if None in folders:
@@ -46,18 +46,18 @@ def stated_fields(
     prompt_of: str | None, method: str | None, backbone: str | None, setting: str | None, flag: str | Sequence[str],
     best_of: int | None, recipe: str, paper: str | None, card: str, note: str,
 ) -> dict[str, Any]:
-    """Return what describes an entry, by the names of the options."""
+    """Return option name -> value of the options that describe an entry."""
     flags = (flag,) if isinstance(flag, str) else tuple(flag)
     return {"prompt_of": prompt_of, "method": method, "backbone": backbone, "setting": setting, "flag": flags,
             "best_of": best_of, "recipe": recipe, "paper": paper, "card": card, "note": note}
 
 
 def init(folder: Folder, *, title: str = "Leaderboard") -> Path:
-    """Make a board of your own in a new or empty folder: board.yaml, its settings, and measured/. It needs no git.
+    """Create a board of your own in a new or empty folder: board.yaml with its settings, and measured/. It needs no git.
 
-    title: the heading of its page. Returns the path of board.yaml. `add`, `build`, `load` and the others take the folder as
-    `board`; the page shows only what you measured, a table for each of your files. Raises StsbenchError where something is
-    there already.
+    title: the heading of the board's page. Returns the path of board.yaml. `add`, `build`, `load` and the others take the
+    folder as `board`; the page shows only what you measured, with a table for each of your files. Raises StsbenchError where
+    the folder is not empty.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.init("tickets", title="Support tickets").as_posix()
@@ -69,11 +69,11 @@ def init(folder: Folder, *, title: str = "Leaderboard") -> Path:
 
 
 def load(board: Folder | None = None, *, records: Folder | None = None) -> Board:
-    """Return a board, checked and ranked: its tabs, rows and entries, to look at, to draw or to save.
+    """Read a board, check and rank it, and return it as a `Board` of tabs, rows and entries.
 
     board: its folder, ./leaderboard by default; a folder without published/ shows the papers' rows of the package. records:
-    where its runs lie, if not in it: a folder, or hf:OWNER/DATASET. Raises StsbenchError, naming the file, for a board that
-    is not valid.
+    the folder or hf:OWNER/DATASET that holds its runs, if not the board's folder. Raises StsbenchError, naming the file, for
+    a board that is not valid.
 
     >>> from pathlib import Path
     >>> from stsbench import leaderboard
@@ -92,9 +92,9 @@ def build(
 ) -> Built:
     """Check every record against its observations, then write the page and the tables, as `stsbench leaderboard build`.
 
-    board, records: as `load` takes them. check: write nothing, and raise StsbenchError where a file that is kept in git is
-    out of date. all: score every run again. output: write there, and touch nothing else. Returns the files that changed.
-    Raises StsbenchError, before anything is written, where the board is not valid.
+    board, records: as in `load`. check: write nothing, and raise StsbenchError where a file that is kept in git is out of
+    date. all: score every run again. output: the folder to write to, the only one that changes. Returns the files that
+    changed. Raises StsbenchError, before anything is written, where the board is not valid.
 
     >>> from pathlib import Path
     >>> from stsbench import leaderboard
@@ -119,7 +119,7 @@ def add(
     best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
     records: Folder | None = None,
 ) -> Added:
-    """Add runs to an entry of a board, once all their records have been checked, as `stsbench leaderboard add`.
+    """Check all records of some runs and add the runs to an entry of a board, as `stsbench leaderboard add`.
 
     runs: run folders, or results of `evaluate`; several seeds of one method go into one entry. entry: its name, in small
     letters and dashes. board: its folder, ./leaderboard by default. A new entry needs method (what the row is called),
@@ -127,11 +127,11 @@ def add(
     (trained on such labels), transductive (on test texts), dev-selected (on STS-B dev). best_of: the best of so many seeds.
     recipe, paper, card, note: shown with the row. records: the folder to write the runs to, if not the board's.
 
-    prompt_of: the runs are no row, but that entry's encoder read behind other prompts (the output folder of
-    a study of prompts, of which those behind its prompts are taken); its row then shows scores and ranks over prompts.
+    prompt_of: the entry whose encoder the runs measured with other prompts (also the output folder of a study of prompts, of
+    which the runs with its prompts are taken); they make no row: that entry's row then shows scores and ranks over prompts.
 
-    Nothing is ever overwritten. What to think about before publishing is a StsbenchWarning. Raises StsbenchError for a
-    record that was edited, or measured by changed code, and whatever else does not belong.
+    Nothing is ever overwritten. A StsbenchWarning names each thing to consider before publishing. Raises StsbenchError for a
+    record that was edited, was measured by changed code, or does not fit the entry or the board.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.add(".", "my-method", board="board")
@@ -148,10 +148,10 @@ def add(
 
 
 def index(records: Folder, *, board: Folder | None = None) -> Index:
-    """Write records.sha256 into a board: the digest of every run file that lies outside of it.
+    """Write records.sha256 into a board: the digest of every run file that is kept outside the board's folder.
 
     records: a folder, or hf:OWNER/DATASET of the Hugging Face Hub, that holds measured/ENTRY/RUN/run.parquet and
-    observations/. Returns source and digests. Raises StsbenchError where there are no runs.
+    observations/. Returns the source and the digests. Raises StsbenchError where `records` has no runs.
 
     >>> from pathlib import Path
     >>> from stsbench import leaderboard
@@ -161,5 +161,5 @@ def index(records: Folder, *, board: Folder | None = None) -> Index:
     stsbench.errors.StsbenchError: --records runs: there is no such folder
     """
     folder = find_board(board)
-    with one_at_a_time(folder):  # `add` writes runs, and then the index
+    with one_at_a_time(folder):  # an `add` in another process writes its runs first and the index afterwards
         return write_index(folder, str(records))

@@ -1,4 +1,4 @@
-"""What a board is shown as: made from records and published rows alone, the same bytes each time, each file whole."""
+"""The files of a board's page and tables: made from records and published rows alone, with the same bytes each time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Content = str | bytes
 
 @dataclass(frozen=True, repr=False)
 class Built:
-    """written: the files that a build changed or deleted; stale: those kept in git that it left out of date."""
+    """The result of a build. written: files changed or deleted; stale: files kept in git that it left out of date."""
 
     written: tuple[Path, ...]
     stale: tuple[Path, ...]
@@ -34,7 +34,7 @@ class Built:
 
 
 def outputs(board: Board) -> dict[str, Content]:
-    """Return Path below the site's folder -> content, of all that is published."""
+    """Return path below the site's folder -> content, for every file of the page and the tables."""
     return {
         **site(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
         "leaderboard.tex": latex_tables(board),
@@ -42,10 +42,11 @@ def outputs(board: Board) -> dict[str, Content]:
 
 
 def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
-    """Return Path -> content of what is made from the board and yet stands in git, because pages of the repository show it:
-    the README's table, and what extensions write below docs/.
+    """Return path -> content of the files that are made from the board but kept in git, because pages of the repository show
+    them: the README with its table, and the files that extensions write below docs/.
 
-    Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
+    The mapping is empty unless the board lies in a checkout whose README has the table's marks, and is named leaderboard: a
+    second board must not replace the first.
     """
     checkout = root.resolve().parent
     home = checkout.relative_to(Path.cwd()) if checkout.is_relative_to(Path.cwd()) else checkout
@@ -59,7 +60,7 @@ def tracked_files(root: Path, board: Board) -> dict[Path, Content]:
 
 
 def with_table(page: Path, table: str) -> str:
-    """Return the text of a page with `table` between its two marks."""
+    """Return the text of a page with `table` between its two marks. Raises StsbenchError where a mark is missing."""
     before, _, rest = _text(page).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
@@ -68,11 +69,11 @@ def with_table(page: Path, table: str) -> str:
 
 
 def build(root: Path, output: Path | None = None, records: str | Path | None = None) -> Built:
-    """Write the site, each file whole or not at all, below `output`; without it below the board's site/, where shards of
-    tables and entries that are gone are deleted, and the files that are kept in git as well.
+    """Write the site below `output`, each file whole or not at all. Without `output`, write it below the board's site/,
+    delete files there of tables and entries that no longer exist, and write the files that are kept in git, too.
 
-    records: where the board's runs lie, as `records_folder` takes it. Raises StsbenchError, before anything is written,
-    where the board is not valid.
+    records: the folder of the board's runs, as in `records_folder`. Raises StsbenchError, before anything is written, where
+    the board is not valid.
     """
     board = gather(root, records)
     folder = root / SITE if output is None else output
@@ -93,7 +94,7 @@ def below(folder: Path, files: Mapping[str, Content]) -> dict[Path, Content]:
 
 
 def write(contents: Mapping[Path, Content]) -> tuple[Path, ...]:
-    """Write the files whose content is another one, each whole or not at all; returns these."""
+    """Write the files whose content changed, each whole or not at all, and return their paths."""
     written = _changed(contents)
     for path in written:
         with atomic_write(path, "wb") as stream:
@@ -102,17 +103,16 @@ def write(contents: Mapping[Path, Content]) -> tuple[Path, ...]:
 
 
 def check(root: Path, records: str | Path | None = None) -> None:
-    """Raise StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
-    give."""
+    """Raise StsbenchError where the board is not valid, or a file kept in git differs from what a build would write."""
     board = gather(root, records)
-    check_board(board)  # what cannot be shown is not valid
+    check_board(board)  # a board that the page cannot show is not valid, either
     if stale := _changed(tracked_files(root, board)):
         listed = ", ".join(map(str, stale))
         raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")
 
 
 def _left_over(files: Collection[Path], folder: Path) -> tuple[Path, ...]:
-    """Return shards in the board's site that it no longer has."""
+    """Return the files of tables and entries in the site's folder that the board no longer has."""
     names = (*SHARDS, *(name for section in sections().values() for name in section.folders))
     shards = [path for name in names for path in sorted((folder / name).glob("*.js*"))]
     return tuple(path for path in shards if path not in files and path.suffix in (".js", ".json"))

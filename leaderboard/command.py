@@ -1,4 +1,4 @@
-"""`stsbench leaderboard`: begin a board, build the page and tables, add records, look at the page."""
+"""The command group `stsbench leaderboard`, with its commands `init`, `build` and `index`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stsbench.wording import counted
 
 from .entry_commands import BOARD, RECORDS, add, as_command
 
-GROUP = "stsbench.board_commands"  # entry points: what extensions add
-FEW = 10  # files of a folder that a build names; of more it gives the number
+GROUP = "stsbench.board_commands"  # entry points of extensions' commands
+FEW = 10  # a build lists the files of a folder by name up to this many, and gives the number of more
 
 
 @click.group(short_help="Board and papers | Build the leaderboard, add records to it, serve it.")

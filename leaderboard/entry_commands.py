@@ -1,6 +1,6 @@
-"""`stsbench leaderboard add`: how something gets on the board.
+"""The command `stsbench leaderboard add`, which adds runs to an entry.
 
-The options that several of the board's commands share stand here, too.
+The module also holds the options that several of the board's commands share.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ENTRY = (
 
 
 def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return RUN..., --board and what describes an entry."""
+    """Return the command with RUN..., --board and the options that describe an entry."""
     for option in reversed(ENTRY):
         command = option(command)
     return command
 
 
 def as_command() -> AbstractContextManager[object]:
-    """Return the context in which a command calls a function of the board: it prints itself what the function warns of."""
+    """Return a context in which StsbenchWarning is silent: a command prints the warnings of a result itself."""
     return warnings.catch_warnings(action="ignore", category=StsbenchWarning)
 
 

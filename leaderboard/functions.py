@@ -1,4 +1,4 @@
-"""What editors and type checkers see of what extensions add to `stsbench.leaderboard`. Nothing imports it at run time."""
+"""Functions that extensions add to `stsbench.leaderboard`, for editors and type checkers: never imported at run time."""
 
 from stsbench.leaderboard.findings.plane import plot as plot
 from stsbench.leaderboard.imports.api import import_mteb as import_mteb

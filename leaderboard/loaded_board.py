@@ -1,4 +1,4 @@
-"""A board in a notebook or a program: its leading table, a frame of every score, a picture, LaTeX, JSON, its files."""
+"""A loaded board for notebooks and programs: its leading table, a data frame of all scores, a plot, LaTeX, JSON, files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAME = (*CSV_COLUMNS, "clear_lead", "protocol", "metric", "aggregation", "bette
 
 @dataclass(frozen=True, repr=False)
 class Board(ranks.Board, Tabular):
-    """What `stsbench.leaderboard.load` gives: tabs of rows that were measured alike, ranked, with published ones beside."""
+    """A board, as `stsbench.leaderboard.load` returns it: tabs of ranked measured rows, with published rows beside them."""
 
     folder: Path
 
@@ -38,12 +38,12 @@ class Board(ranks.Board, Tabular):
         return f"<Board {self.folder}: {entries}, {counted(len(self.tabs), 'tab')}; print it for the leading one>"
 
     def document(self) -> Document:
-        """Return the leading tab's best rows, then what was left out."""
+        """Return the leading tab's best 20 rows, and remarks on the rows and tabs that are left out."""
         tab = lead_tab(self)
         return Document() if tab is None else Document([lead_table(tab, SHOWN)], below=self._remarks(tab))
 
     def tab(self, name: str | None = None) -> ranks.Tab:
-        """Return the tab of that id ("sts-spearman-all"), as the page's address has it; the leading one without a name.
+        """Return the tab whose id is `name` ("sts-spearman-all", as in the page's address); the leading tab for None.
 
         Raises StsbenchError for an unknown name, and on an empty board.
         """
@@ -54,10 +54,10 @@ class Board(ranks.Board, Tabular):
         return tab
 
     def to_arrow(self) -> Table:
-        """Return a table with a row for every score of every row of every tab, in the columns of leaderboard.csv, then
+        """Return a table with a row for each score of each row of each tab: the columns of leaderboard.csv, and five more.
 
-        clear_lead: whether the row alone may be first, at 95 %, jointly with all others (None without a rank); protocol,
-        metric, aggregation, and which end of the column is better. Scores and intervals are in the unit of the tab.
+        The five are clear_lead (whether this row alone may be first, at 95 %, jointly with all others; None without a rank),
+        protocol, metric, aggregation, and better (which end of the column is). Scores and intervals are in the tab's unit.
         """
         import pyarrow
 
@@ -88,19 +88,19 @@ class Board(ranks.Board, Tabular):
         )
 
     def latex(self, tab: str | None = None) -> str:
-        """Return a booktabs table of one tab, or of each, as leaderboard.tex has them."""
+        """Return a LaTeX (booktabs) table of the tab named `tab`, or of all tabs as in leaderboard.tex."""
         return latex_tables(self) if tab is None else latex(self.tab(tab))
 
     def to_json(self) -> str:
-        """Return what the page's index.json and tabs/*.json hold, each tab in its place."""
+        """Return a JSON text of the page's index.json, with the content of tabs/*.json in its list of tabs."""
         whole = index(self)
         tabs = [{**about, **tab_shard(self, tab)} for about, tab in zip(whole["tabs"], self.tabs, strict=True)]
         return json.dumps({**whole, "tabs": [{name: tab[name] for name in tab if name not in ("file", "pairs")}
                                              for tab in tabs]}, ensure_ascii=False, allow_nan=False)
 
     def save(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the page and the tables below the folder `path`, as `stsbench leaderboard build --output` does; returns the
-        files that changed."""
+        """Write the page and the tables below the folder `path`, as `stsbench leaderboard build --output` does, and return
+        the files that changed."""
         return write(below(Path(path), outputs(self)))
 
     def _remarks(self, tab: ranks.Tab) -> list[str]:
@@ -114,7 +114,7 @@ class Board(ranks.Board, Tabular):
         ]
 
     def _other_tabs(self, tab: ranks.Tab) -> list[str]:
-        """Return the names of those with rows that were measured here; how many others there are, which fill a screen."""
+        """Return a line that names the other tabs with measured rows, and counts those of published rows alone."""
         others = [other for other in self.tabs if other is not tab]
         named = [other.id for other in others if other.measured]
         published = len(others) - len(named)
@@ -123,7 +123,7 @@ class Board(ranks.Board, Tabular):
 
 
 def method_label(method: str, flags: Sequence[str]) -> str:
-    """Return the method, and what makes its score another thing than its neighbours': labels of STS, test texts seen, the
-    best of many."""
+    """Return the method's name with, in brackets, the flags that make its score incomparable with others': trained with STS
+    labels or on test texts, the best of several seeds."""
     labels = [ranks.FLAGS[flag][0] for flag in flags if flag in ranks.UNLIKE]
     return method + (f" ({', '.join(labels)})" if labels else "")

@@ -1,8 +1,8 @@
-"""How to train: one folder a method. Each is also here by its paper's name, which is the class of its options:
+"""Training methods, one folder each. The options of every method are a class here, under the method's name in its paper:
 
     stsbench.methods.SimCSE(temperature=0.07)
 
-The names load on first use; neither they nor the options need torch. Losses of methods: stsbench.losses.
+These names load on first use and without torch. The methods' losses are in stsbench.losses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
+if TYPE_CHECKING:  # for editors and mypy, which do not know __getattr__; the same names as below
     from .angle.options import AnglEOptions as AnglE
     from .cmlm.options import ConditionalMaskedLMOptions as ConditionalMaskedLM
     from .consert.options import ConSERTOptions as ConSERT
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below
     from .tsdae.options import TSDAEOptions as TSDAE  # noqa: N814
     from .whitenedcse.options import WhitenedCSEOptions as WhitenedCSE
 
-_FOLDERS = {"ConditionalMaskedLM": "cmlm", "ContrastiveTension": "ct", "MaskedLM": "mlm"}  # others: in small letters
+_FOLDERS = {"ConditionalMaskedLM": "cmlm", "ContrastiveTension": "ct", "MaskedLM": "mlm"}  # others: the name in lower case
 
 __all__ = [
     "ISBERT", "PCL", "SARCSE", "SBERT", "SGOPT", "SNCSE", "TSDAE", "AnglE", "CoSENT", "ConSERT", "ConditionalMaskedLM",

@@ -1,1 +1,1 @@
-"""How to measure: one file a protocol, YAML presets for papers that differ only in settings."""
+"""Evaluation protocols, one file each, and YAML presets with the settings of papers."""

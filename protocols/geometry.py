@@ -1,7 +1,7 @@
-"""The geometry protocol: where STS-B's sentences lie on the unit sphere, as SimCSE (Gao et al. 2021) looks at it.
+"""The geometry protocol: how STS-B's sentences are distributed on the unit sphere, measured as in SimCSE (Gao et al. 2021).
 
 Alignment and uniformity (Wang & Isola 2020; SimCSE equations 2 and 3 and figure 3), anisotropy (Ethayarajh 2019), singular
-values (SimCSE figure F.1), cosines by human rating (figure G.1). Plain numbers as papers print them; only a share is x 100.
+values (SimCSE figure F.1), cosines by human rating (figure G.1), in the units of the papers; only a share is x 100.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class GeometryProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = GeometrySettings
     name: ClassVar[str] = "geometry"
     version: ClassVar[int] = 1
-    # Wang & Isola (2020) minimise alignment and uniformity as losses; a smaller one alone is no better encoder: vectors
-    # that are all equal have alignment 0, random ones the best uniformity.
+    # Wang & Isola (2020) minimise alignment and uniformity as losses, but neither alone ranks encoders: constant vectors
+    # have alignment 0, random ones the best uniformity.
     metrics: ClassVar[Mapping[str, Metric]] = {
         "alignment": Metric("neither", 1, 3, (0.0, inf)), "uniformity": Metric("neither", 1, 3, (-inf, 0.0)),
         "anisotropy": Metric("neither", 1, 3, (-1.0, 1.0)), "explained by first": Metric("neither", 100, 2, (0.0, 100.0)),
@@ -80,10 +80,10 @@ class GeometryProtocol(Protocol):
         return dict([SPLITS[self.settings["split"]]])
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """Return n pairs, p positive ones, m sentences with a direction (u distinct), r = min(m, d).
+        """Return measures of n pairs, p of them positive, and of m sentences (u distinct) with a non-zero vector.
 
-        cosine, gold float64 (n,); distance float64 (p,); uniformity, anisotropy float64 (); spectrum float64 (r,) singular
-        values; sentences int64 (2,): m and u. A zero vector has cosine 0, and no direction: no other measure counts it.
+        cosine, gold float64 (n,); distance float64 (p,); uniformity, anisotropy float64 (); spectrum float64 (min(m, d),)
+        singular values; sentences int64 (2,): m and u. A zero vector has cosine 0 and is left out of all other measures.
         """
         first, second = embed(data.first), embed(data.second)
         directed = ~zero_rows(first) & ~zero_rows(second)
@@ -107,7 +107,7 @@ class GeometryProtocol(Protocol):
         return Observations(arrays, {"notes": notes})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        """Return the number of singular values must be that of vectors as wide as the record says."""
+        """Return the fault where the number of singular values does not fit the record's dimension, else ""."""
         width, have = record.encoder.dimension, len(observations.arrays["spectrum"])
         if have != (want := min(int(observations.arrays["sentences"][0]), width)):
             return f"dimension: {width} would give {want} singular values, the observations have {have}"
@@ -133,14 +133,14 @@ class GeometryProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw pairs: positive ones, and those of each rating group.
+        """Redraw the positive pairs, and the pairs of each rating group.
 
-        No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
+        Alignment has no draws where a zero vector left a positive pair out, as other encoders' draws are of other pairs.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Draw the counts once for all encoders that have the same groups of pairs."""
+        """Return each encoder's draws, drawing the counts once for encoders with the same groups of pairs."""
         if not resamples:
             return [{} for _ in observed]
         drawn = self._means(observed, data_id, resamples, seed)
@@ -151,14 +151,14 @@ class GeometryProtocol(Protocol):
         return drawn
 
     def _means(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Return bootstrap means of the measures that are one, for each of these: alignment, and the cosine by rating."""
+        """Return for each encoder bootstrap draws of the measures that are means: alignment, and the cosine by rating."""
         drawn: list[Drawn] = [{} for _ in observed]
         by_n: dict[tuple[int, int], list[tuple[Drawn, str | None, str, NDArray[np.float64]]]] = {}
         for observations, means in zip(observed, drawn, strict=True):
             for index, subset, metric, values in self._averaged(observations):
                 by_n.setdefault((index, len(values)), []).append((means, subset, metric, values))
         for (index, n), parts in by_n.items():
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            # The seed depends on the data, not on the encoder, so that two encoders have the same resamples.
             counts = resample_counts(n, resamples, (seed, index, *data_id.encode()))
             products = np.stack([values for *_, values in parts]) @ counts.T / n
             for (means, subset, metric, _), metric_draws in zip(parts, products, strict=True):
@@ -166,7 +166,7 @@ class GeometryProtocol(Protocol):
         return drawn
 
     def _averaged(self, observations: Observations) -> Iterator[tuple[int, str | None, str, NDArray[np.float64]]]:
-        """Yield (number in the seed, subset, metric, values that are averaged)."""
+        """Yield (number that enters the seed, subset, metric, values whose mean is the score)."""
         arrays = observations.arrays
         groups = geometry.by_rating(arrays["cosine"], arrays["gold"])
         for index, name in enumerate(geometry.RATINGS, 1):

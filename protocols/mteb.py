@@ -1,7 +1,7 @@
 """The MTEB protocol: tasks of the package mteb, run by its own evaluators (Muennighoff et al. 2023; Enevoldsen et al. 2025).
 
-`mteb` runs its STS tasks on the data held here; `mteb:TASK` and `mteb:BENCHMARK` any other, on the data that mteb loads
-from the Hub. Which data a score is of stands in its record: on SentEval's text it is not MTEB's score.
+`mteb` runs MTEB's STS tasks on the catalog's data; `mteb:TASK` and `mteb:BENCHMARK` run any other task, on the data that
+mteb loads from the Hub. Each record names its data: a score on SentEval's text is not MTEB's score.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
 }
-RENAMED = {"STSBenchmark": "STS-B", "SICK-R": "SICK-R-MTEB"}  # mteb's name -> ours, where they differ
-# What mteb computes for a pair task beside its main score; of other tasks' dozens of figures the rows hold the main one.
+RENAMED = {"STSBenchmark": "STS-B", "SICK-R": "SICK-R-MTEB"}  # mteb's name -> stsbench's, where they differ
+# The scores kept of a pair task, beside its main score. Of other tasks, with dozens of figures, only the main one is kept.
 STS_METRICS = (
     "cosine_spearman", "cosine_pearson", "spearman", "pearson", "manhattan_spearman", "manhattan_pearson",
     "euclidean_spearman", "euclidean_pearson",
@@ -41,9 +41,9 @@ STS_METRICS = (
 
 @dataclass(frozen=True)
 class HubData(DataSet):
-    """Data that mteb loads from the Hub while it runs the task: known by their revision, not by their texts."""
+    """Data that mteb loads from the Hub while it runs a task, identified by their revision instead of their texts."""
 
-    parts: tuple[tuple[str, ...], ...]  # one a Hub data set: its path and revision, then splits and subsets
+    parts: tuple[tuple[str, ...], ...]  # for each Hub data set its path and revision, then splits and subsets
 
     def __len__(self) -> int:
         return 0
@@ -68,7 +68,7 @@ def _known_sets(tasks: Any) -> Any:
 
 
 class MtebSettings(Settings):
-    """Both are set by `mteb:NAME`."""
+    """Settings of the MTEB protocol, both set by `mteb:NAME`."""
 
     tasks: Annotated[dict[str, str], BeforeValidator(_known_sets)] = setting(
         TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here",
@@ -86,7 +86,7 @@ class MtebProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = MtebSettings
     name: ClassVar[str] = "mteb"
     version: ClassVar[int] = 1
-    # *: the main scores of all of mteb's tasks, some of which are no shares
+    # "*" stands for the main score of any other task of mteb; not all of them are shares.
     metrics: ClassVar[Mapping[str, Metric]] = {
         **dict.fromkeys(STS_METRICS, CORRELATION), "cosine_spearman": replace(CORRELATION, title="Spearman of cosines"),
         "*": Metric(),
@@ -105,19 +105,19 @@ class MtebProtocol(Protocol):
     }
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 5
-    # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).
+    # A benchmark chooses a task's splits and subsets, which are part of the data's digest already (HubData.parts).
     cosmetic: ClassVar[frozenset[str]] = frozenset({"tasks", "benchmark"})
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
         benchmark = self.settings["benchmark"]
-        if benchmark and self.label == self.name:  # a benchmark's STS12 is on other data than the one of `mteb`
+        if benchmark and self.label == self.name:  # a benchmark's STS12 has other data than `mteb`'s
             self.label = f"{self.name}:{benchmark}"
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
-        """Return the settings for mteb's task or benchmark `word`. Only names of tasks whose data are not held here load
-        mteb."""
+        """Return the settings for mteb's task or benchmark `word`. mteb is not imported for the tasks of TASKS. Raises
+        StsbenchError for an unknown name."""
         renamed = RENAMED.get(word, word)
         if renamed in TASKS:
             return {"tasks": {renamed: TASKS[renamed]}}
@@ -125,7 +125,7 @@ class MtebProtocol(Protocol):
             try:
                 return {"tasks": _hub_tasks([mteb.get_task(word)])}
             except KeyError:
-                pass  # not a task
+                pass  # `word` is not a task, but may be a benchmark
             try:
                 benchmark = mteb.get_benchmark(word)
             except KeyError:
@@ -141,7 +141,7 @@ class MtebProtocol(Protocol):
         return dict(self.settings["tasks"])
 
     def load(self, set_id: str) -> DataSet | None:
-        """Return what mteb says about the data of `mteb:TASK`; they are loaded when the task runs."""
+        """Return mteb's description of the data of `mteb:TASK`; the data are loaded when the task runs."""
         if not set_id.startswith(FROM_MTEB):
             return None
         with undisturbed() as mteb:
@@ -150,7 +150,7 @@ class MtebProtocol(Protocol):
         return HubData(set_id, task.metadata.name, "own", parts, origin="the Hub, through mteb", known=False)
 
     def text_task(self, task: str, data: PairSet | HubData) -> TextTask:
-        """As mteb describes its task."""
+        """Return the name and type that mteb gives the task."""
         if isinstance(data, PairSet):
             return TextTask(_mteb_name(data.id), "STS")
         with undisturbed() as mteb:
@@ -168,9 +168,9 @@ class MtebProtocol(Protocol):
         return {"query": (), "document": ()} if searches else {None: ()}
 
     def observe(self, embed: Embed, data: PairSet | HubData) -> Observations:
-        """Return value float64 (k,): k scores, in the order of the names `metric`, `split` and `subset`, the main one of
-        each split and subset first; items int64 (k,). Names also hold mteb's name of the task and its own result as JSON."""
-        if isinstance(data, PairSet):  # mteb's float32 cosines would rank rounding errors
+        """Return value float64 (k,), the scores in the order of the names `metric`, `split` and `subset`, the main score of
+        each split and subset first; items int64 (k,). Names also hold mteb's name of the task and its result as JSON."""
+        if isinstance(data, PairSet):  # refuse constant similarities, of which mteb would correlate rounding errors
             correlation(embed.similarity(data.first, data.second), data.gold, "spearman")
         with undisturbed() as mteb:
             encoder = MtebEncoder(embed)
@@ -185,7 +185,7 @@ class MtebProtocol(Protocol):
                     leaf.unload_data()
             main = task.metadata.main_score
         if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
-            # Not the Hub's revision: mteb cannot know that these are other texts.
+            # mteb's result would name the Hub's revision, and these are other texts.
             result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
         scored = [
             (metric, split, entry["hf_subset"], entry["main_score" if metric == main else metric])
@@ -222,7 +222,7 @@ class MtebProtocol(Protocol):
             raise ScoreError(f"{task}: mteb computes no {main} (constant predictions, or nothing to compare)")
         rows = []
         several = len(mains) > 1
-        if several:  # as mteb averages a task: over its splits and subsets, each counting once
+        if several:  # mteb averages a task over its splits and subsets with equal weights
             total = int(observations.arrays["items"][mains].sum())
             rows.append(self.row(task, main, 100 * float(values[mains].mean()), total, aggregation="mean"))
         for row, (split, subset) in enumerate(parts):
@@ -233,7 +233,7 @@ class MtebProtocol(Protocol):
         return rows
 
     def _task(self, mteb: Any, name: str) -> Any:
-        """Return mteb's task, in the languages of the benchmark if it is run for one."""
+        """Return mteb's task, in the languages of the benchmark if there is one. Raises DataError for an unknown task."""
         try:
             if benchmark := self.settings["benchmark"]:
                 return next(task for task in mteb.get_benchmark(benchmark).tasks if task.metadata.name == name)
@@ -248,7 +248,7 @@ def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:
 
 
 def _mteb_name(set_id: str) -> str:
-    """Return mteb's name of the task that is measured on this set."""
+    """Return mteb's name of the task that a set belongs to."""
     if set_id.startswith(FROM_MTEB):
         return set_id.removeprefix(FROM_MTEB)
     task_name = next(task for task, id in TASKS.items() if id == set_id)
@@ -256,7 +256,7 @@ def _mteb_name(set_id: str) -> str:
 
 
 def _leaves(task: Any) -> list[Any]:
-    """Return the task, or those that an aggregated one is made of."""
+    """Return the task itself, or the tasks that an aggregate task consists of."""
     return [leaf for part in task.metadata.tasks for leaf in _leaves(part)] if task.is_aggregate else [task]
 
 
@@ -266,30 +266,30 @@ def _described(task: Any) -> tuple[str, ...]:
 
 
 def _fill(task: Any, data: PairSet | HubData) -> None:
-    """Give the task its data. Raises ScoreError, one line, where mteb cannot get them."""
+    """Set or load the data of a task. Raises ScoreError, one line, where mteb cannot load them."""
     if isinstance(data, PairSet):
         from datasets import Dataset, DatasetDict
 
-        # In the set's own units: mteb's scaling by its task's bounds is linear and moves no correlation.
+        # Gold scores keep the set's units: mteb scales them linearly, which changes no correlation.
         columns = {"sentence1": list(data.first), "sentence2": list(data.second), "score": data.gold.tolist()}
         task.dataset, task.data_loaded = DatasetDict({task.eval_splits[0]: Dataset.from_dict(columns)}), True
         return
     for leaf in _leaves(task):
         try:
             leaf.load_data()
-        except Exception as error:  # whatever datasets, the Hub's client and a task's own loader raise
+        except Exception as error:  # datasets, the Hub's client and a task's loader raise any error
             raise ScoreError(f"mteb cannot load the data of {leaf.metadata.name} from the Hub: {_line(error)}") from error
 
 
 def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
-    """Return mteb's TaskResult. cache=None: neither read from nor written to mteb's result cache."""
+    """Return mteb's TaskResult, without its result cache. Raises ScoreError where mteb fails or returns none."""
     try:
         done = mteb.evaluate(
             encoder, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs={"batch_size": 1024}
         )
     except StsbenchError:
         raise
-    except Exception as error:  # any of hundreds of tasks' code
+    except Exception as error:  # the code of hundreds of tasks may raise any error
         raise ScoreError(f"mteb failed on {task.metadata.name}: {_line(error)}") from error
     if not done.task_results:
         raise ScoreError(f"mteb gave no result for {task.metadata.name}: {done.exceptions}")
@@ -297,7 +297,7 @@ def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
 
 
 def _items(task: Any, split: str, subset: str) -> int:
-    """Return how many items a score is of: pairs, texts, or queries."""
+    """Return the number of items, pairs, texts or queries, that a score is computed from."""
     if task.is_aggregate:
         return sum(_items(leaf, split, name) for leaf in _leaves(task) for name in leaf.hf_subsets)
     data = task.dataset.get(subset, task.dataset)[split]
@@ -305,8 +305,8 @@ def _items(task: Any, split: str, subset: str) -> int:
 
 
 def _notes(read: Mapping[Embed, list[str]], unseen: bool) -> Iterable[str]:
-    """Yield what a user must know of the vectors, of the texts that each encoder read; `unseen`: nobody looked at them
-    before."""
+    """Yield notes on truncated texts and zero vectors. read: encoder -> the texts it encoded; unseen: whether the texts were
+    not checked before, as mteb loaded them."""
     count = sum(map(len, read.values()))
     cut = sum(int(embed.truncated(texts).sum()) for embed, texts in read.items())
     if cut and (unseen or any(embed.spec.prefix for embed in read)):

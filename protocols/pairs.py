@@ -1,8 +1,8 @@
-"""The pairs protocol: does a similarity tell the pairs that match from those that do not?
+"""The pairs protocol: binary classification of text pairs by a threshold on their similarity.
 
-mteb's PairClassification and sentence-transformers' BinaryClassificationEvaluator report average precision and the best F1
-and accuracy over all thresholds. `pairs:FILE` measures a user's own labelled pairs so, with ROC AUC, the thresholds, and an
-interval of each.
+Like mteb's PairClassification and sentence-transformers' BinaryClassificationEvaluator it reports average precision and the
+best F1 and accuracy over all thresholds, and also ROC AUC, the thresholds, and an interval of each, on a user's own
+labelled pairs (`pairs:FILE`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from stsbench.metrics.shared_sentences import Influence, stretched
 from stsbench.metrics.similarity import fall_as_scores_rise
 
 _THRESHOLD = Metric("neither", 1, 4, shows_interval=True)
-# A label is text, and --set reads 1 as a number.
+# --set reads 1 as a number, but labels are texts.
 Label = Annotated[Text, BeforeValidator(lambda label: str(label) if type(label) in (int, float) else label)]
 _SCORES = {"ap": "ap", "auc": "auc", "f1": "f1", "accuracy": "accuracy"}  # metric -> attribute of Matching, MatchingDraws
 
@@ -157,9 +157,9 @@ class PairsProtocol(Protocol):
         for name in CRITERIA:
             value = getattr(scores, f"{name}_threshold")
             shifts = draws.shifts.get(name)
-            # The scale of an argmax that converges with the cube root of n goes with the noise's to the power of 2/3.
+            # A threshold is an argmax with cube-root convergence: its scale is that of the noise to the power of 2/3.
             ends = None if shifts is None else threshold_interval(value, shifts * stretch.get(name, 1.0) ** (2 / 3))
-            if ends and self.settings["similarity"] == "cosine":  # which has no value outside
+            if ends and self.settings["similarity"] == "cosine":  # cosines lie in [-1, 1]
                 ends = max(-1.0, ends[0]), min(1.0, ends[1])
             rows.append(self.row(task, f"{name}-threshold", value, n, ends, subset=subset))
         return rows
@@ -168,7 +168,7 @@ class PairsProtocol(Protocol):
     def _draws(
         observations: Observations, some: Any, subset: str | None, data_id: str, resamples: int, seed: int
     ) -> MatchingDraws:
-        """Return the draws of these pairs, kept with the observations: scores' intervals and a comparison share them."""
+        """Return the draws of these pairs, cached in the observations, as intervals and comparisons both use them."""
         key = ("matching", subset, resamples, seed, data_id)
         if key not in observations.memo:
             similarity, label = observations.arrays["similarity"][some], observations.arrays["label"][some]
@@ -179,7 +179,7 @@ class PairsProtocol(Protocol):
         return drawn
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw pairs one by one, whatever their label; those that share a sentence are dependent by `influences`."""
+        """Redraw pairs one by one, whatever their label; `influences` account for pairs that share a sentence."""
         if not resamples:
             return {}
         drawn = self._draws(observations, slice(None), None, data_id, resamples, seed)
@@ -192,7 +192,7 @@ class PairsProtocol(Protocol):
 
 
 def _influences(observations: Observations, some: Any, subset: str | None) -> dict[str, Influence]:
-    """Return those of the scores of these pairs, unit 1, computed once; {} where they are independent."""
+    """Return metric -> the pairs' influence on it, unit 1, computed once; {} where the pairs are independent."""
     key = ("influences", subset)
     if key not in observations.memo:
         graph, influences = sentence_graph(observations.arrays, some), {}

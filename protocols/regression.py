@@ -1,7 +1,7 @@
-"""SentEval's supervised pair tasks: relatedness by a trained head (STS-B, SICK-R), entailment by a classifier (SICK-E).
+"""The regression protocol: SentEval's supervised pair tasks on the features [|u - v| ; u * v].
 
-Conneau & Kiela 2018, after Tai, Socher & Manning 2015. Both take the features [|u - v| ; u * v].
-"""
+STS-B and SICK-R are scored by a trained relatedness head, SICK-E by an entailment classifier (Conneau & Kiela 2018, after
+Tai, Socher & Manning 2015)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/sp
 SPLITS = ("train", "dev", "test")
 METRICS = ("pearson", "spearman", "mse", "dev spearman")  # Pearson is the headline of SentEval's own tables
 ENTAILMENT_CLASSES = 3  # contradiction, neutral, entailment
-MAX_DENSE = 1 << 30  # bytes of sparse features made dense for SICK-E
+MAX_DENSE = 1 << 30  # bytes that sparse features may take when made dense for SICK-E
 Rows = dict[str, NDArray[np.int64]]
 
 
@@ -112,8 +112,8 @@ class RegressionProtocol(Protocol):
         return dict(TASKS)
 
     def observe(self, embed: Embed, data: PairSet | LabelledSet) -> Observations:
-        """Of m test pairs: row int64 (m,), positions in `data`; pair uint64 (m,), equal for pairs of the same sentences;
-        predicted and gold (m,), float64 scores or int64 classes.
+        """Train on the training pairs and return, of m test pairs, row int64 (m,), positions in `data`; pair uint64 (m,),
+        equal for pairs of the same sentences; predicted and gold (m,), float64 scores or int64 classes.
 
         sizes int64 (3,): train, dev, test. Relatedness: dev_spearman float64 (rounds,), unit 1, and epochs int64 (1,).
         Entailment: dev_accuracy float64 (regs,), percent with two decimals. Raises ScoreError as `fit_regressor` does.
@@ -167,12 +167,12 @@ class RegressionProtocol(Protocol):
         return "text-classification" if scores[0].metric == "accuracy" else self.hub_task  # SICK-E
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
+        """Return pearson, spearman, mse (squared points, not x 100), dev spearman of STS-B, SICK-R; SICK-E's accuracies."""
         return self._scored(observations, data_id, task, self.influences(observations) if self.settings["resamples"] else {})
 
     def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
-        as dependent."""
+        """Return the scores with intervals as earlier versions computed them, which took pairs that share a sentence for
+        independent."""
         return self._scored(observations, data_id, task, {})
 
     def _scored(self, observations: Observations, data_id: str, task: str, influences: Influences) -> list[ScoreRow]:
@@ -187,7 +187,7 @@ class RegressionProtocol(Protocol):
                 self.row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
                 self.row(task, "dev accuracy", float(arrays["dev_accuracy"].max()), dev),
             ]
-        try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
+        try:  # even where only the MSE is reported: predictions without a correlation are a failure
             values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
@@ -204,9 +204,9 @@ class RegressionProtocol(Protocol):
         ]
 
     def influences(self, observations: Observations) -> Influences:
-        """Return those of the scores of the head as it was trained; {} of unknown pairs."""
+        """Return the test pairs' influences on the scores, the trained head held fixed; {} where the pairs are unknown."""
         arrays = observations.arrays
-        pairs = arrays["pair"] if "pair" in arrays else pairs_of_rows(arrays["row"])  # records of before do not hold them
+        pairs = arrays["pair"] if "pair" in arrays else pairs_of_rows(arrays["row"])  # older records hold no pairs
         if pairs is None:
             return {}
         graph = shared_graph(known_sentences(pairs), np.zeros(len(pairs), np.int64))
@@ -222,11 +222,11 @@ class RegressionProtocol(Protocol):
                 if metric in ("accuracy", *self.settings["metrics"])}
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Test pairs are redrawn; of relatedness only the `metrics` that are reported."""
+        """Redraw test pairs; of relatedness return only the `metrics` that are reported."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Compute the counts and the gold scores' ranks once for all encoders."""
+        """Return each encoder's draws, computing the counts and the ranks of the gold scores once for all of them."""
         drawn: list[Drawn] = [{} for _ in observed]
         kinds = ("row", "gold") if any("dev_accuracy" in item.arrays for item in observed) else ("gold",)
         for indices in grouped(observed, kinds) if resamples else ():
@@ -237,15 +237,15 @@ class RegressionProtocol(Protocol):
         return drawn
 
     def _redrawn(self, members: Sequence[Mapping[str, NDArray[Any]]], counts: NDArray[np.float64]) -> list[Drawn]:
-        """Return the draws of encoders that met the same pairs, under (resamples, n) counts.
+        """Return the draws of encoders with the same pairs, under (resamples, n) counts.
 
-        Counts meet the pairs of relatedness in the stored order, which the data alone decide (`_split_rows`): sorting them
-        by `row` would move the intervals of every record.
+        The counts belong to pairs of relatedness in the stored order, which depends on the data alone (`_split_rows`):
+        sorting by `row` would change the intervals of existing records.
         """
         gold, predicted = members[0]["gold"], np.stack([arrays["predicted"] for arrays in members])
         scores: dict[str, NDArray[np.float64]] = {}  # metric -> (e, resamples)
         if "dev_accuracy" in members[0]:
-            right = (predicted == gold)[:, np.argsort(members[0]["row"], kind="stable")].astype(np.float64)  # by item
+            right = (predicted == gold)[:, np.argsort(members[0]["row"], kind="stable")].astype(np.float64)  # in item order
             scores["accuracy"] = right @ counts.T / len(gold)
         else:
             for metric in ("pearson", "spearman"):
@@ -260,18 +260,18 @@ class RegressionProtocol(Protocol):
 
 
 def _mean(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-    """Return the mean of (n,) values, and their influence on it."""
+    """Return the mean of (n,) values, and the influence (n,) of each on it."""
     mean = float(values.mean())
     return mean, values - mean
 
 
 def _counts(n: int, data_id: str, resamples: int, seed: int) -> NDArray[np.float64]:
-    # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+    # The seed depends on the data, not on the encoder, so that two encoders have the same resamples.
     return resample_counts(n, resamples, (seed, 0, *data_id.encode()))
 
 
 def _split_rows(data: PairSet | LabelledSet) -> Rows:
-    """Return the positions of each split's pairs, sorted as SentEval sorts them: words of first, words of second, gold.
+    """Return split -> positions of its pairs, sorted as in SentEval by number of words of first and second, then gold.
 
     The order decides which pairs share a batch. Raises ScoreError for an empty split.
     """
@@ -287,7 +287,7 @@ def _split_rows(data: PairSet | LabelledSet) -> Rows:
 
 
 def _dense(features: Any, total: int) -> NDArray[np.float32]:
-    """Return features as an array; `total` rows of them must fit. The classifier takes no sparse ones."""
+    """Return features as a dense array, which the classifier needs. Raises ScoreError if `total` rows exceed MAX_DENSE."""
     from scipy.sparse import issparse
 
     if not issparse(features):
@@ -299,7 +299,7 @@ def _dense(features: Any, total: int) -> NDArray[np.float32]:
 
 
 def _device(embed: Embed) -> str:
-    """Return the encoder's CUDA device where it has one. The classifier computes in float64, which other accelerators
+    """Return the encoder's device if it is CUDA, else "cpu": the classifier needs float64, which other accelerators
     lack."""
     device = str(getattr(embed.encoder, "device", "cpu"))
     return device if device.startswith("cuda") else "cpu"

@@ -1,7 +1,7 @@
-"""The retrieval protocol: is a sentence's paraphrase among its nearest neighbours?
+"""The retrieval protocol: ranks of relevant texts among all texts of a corpus, by cosine.
 
-DiffCSE (Chuang et al. 2022, table 10) looks for the partners of STS-B test's 97 pairs with gold 5 among the 2,758 test
-sentences. `retrieval:FOLDER` measures a user's own queries, corpus and relevance judgements in the same way.
+As in DiffCSE (Chuang et al. 2022, table 10), each sentence of STS-B test's 97 pairs with gold 5 is a query for its partner
+among the 2,758 test sentences. `retrieval:FOLDER` takes a user's own queries, corpus and relevance judgements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stsbench.evaluation.schema import SHARE, Array, Count, Metric, Settings, Se
 from stsbench.metrics.bootstrap import distinct, interval, resample_counts
 from stsbench.metrics.ranking import average_precision, hit, ndcg, precision, recall, reciprocal_rank, relevant_ranks
 
-GOLD = 5.0  # the score of a pair that means the same
+GOLD = 5.0  # gold score of pairs with the same meaning
 
 
 class RetrievalSettings(Settings):
@@ -99,7 +99,7 @@ class RetrievalProtocol(Protocol):
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def text_task(self, task: str, data: PairSet | RetrievalSet) -> TextTask:
-        """Read a pair's two sentences alike, as for STS: e5's card asks so for paraphrases by name."""
+        """Return the task, of type STS for pairs: both sentences get one prompt, as e5's card asks for paraphrases."""
         named = super().text_task(task, data)
         return replace(named, type="STS") if isinstance(data, PairSet) else named
 
@@ -107,9 +107,9 @@ class RetrievalProtocol(Protocol):
         return {None: data.texts} if isinstance(data, PairSet) else {"query": data.queries, "document": data.corpus}
 
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
-        """Return rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not
-        in the corpus; gain float64 (m,), its grade, where not all are 1; group int64 (q,): which queries are redrawn
-        together (the two of a pair, equal ones of a user's folder); corpus int64 (1,): its size."""
+        """Return, for each of m relevant texts, rank float64 (m,), infinite for a text outside the corpus, query int64 (m,)
+        and, where not all grades are 1, gain float64 (m,); group int64 (q,), equal for queries that are redrawn together
+        (the two of a pair, equal queries of a user's folder); corpus int64 (1,), its size."""
         if isinstance(data, PairSet):
             task = from_pairs(data, self.settings["duplicates"])
             group = np.tile(np.arange(len(task) // 2), 2)
@@ -148,27 +148,27 @@ class RetrievalProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw groups of queries: the two of a pair together, and equal ones of a user's own folder."""
+        """Redraw groups of queries: the two of a pair together, and equal queries of a user's own folder together."""
         if not resamples:
             return {}
         means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
         return {(None, None, metric): 100 * draws for metric, draws in means.items()}
 
     def _values(self, observations: Observations) -> dict[str, NDArray[np.float64]]:
-        """Return metric -> (q,) shares and reciprocal ranks, one a query."""
+        """Return metric -> float64 (q,), its value for each query, unit 1."""
         rank, query, group = (observations.arrays[name] for name in ("rank", "query", "group"))
         ks = self.settings["ks"]
         values = {f"recall@{k}": recall(rank, query, k) for k in ks}
-        if len(query) > len(group):  # several relevant texts: the two differ
+        if len(query) > len(group):  # with one relevant text per query, hit equals recall
             values |= {f"hit@{k}": hit(rank, query, k) for k in ks}
-        if self.user_path:  # DiffCSE's task has one relevant text a query, of which these say nothing new
+        if self.user_path:  # with one relevant text per query, as in DiffCSE's task, these add nothing
             gain = observations.arrays.get("gain", np.ones(len(rank)))
             values |= {f"ndcg@{k}": ndcg(rank, query, gain, k) for k in ks}
             values |= {f"precision@{k}": precision(rank, query, k) for k in ks} | {"map": average_precision(rank, query)}
         values["mrr"] = reciprocal_rank(rank, query)
         if not self.user_path:
             return values
-        first = f"ndcg@{10 if 10 in ks else max(ks)}"  # recall@1 can be no more than 1 / 8 where eight texts are relevant
+        first = f"ndcg@{10 if 10 in ks else max(ks)}"  # first, as recall@1 cannot exceed 1 / r with r relevant texts
         return {first: values.pop(first), **values}
 
 
@@ -183,17 +183,17 @@ def _means(
     step = max(1, 2**22 // groups)  # 32 MB of counts at a time
     for start in range(0, resamples, step):
         many = min(step, resamples - start)
-        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+        # The seed depends on the data, not on the encoder, so that two encoders have the same resamples.
         counts = resample_counts(groups, many, (seed, start, *data_id.encode()))
         out[:, start : start + many] = (sums @ counts.T) / (counts @ sizes)
     return dict(zip(values, out, strict=True))
 
 
 def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
-    """Return each of the two sentences of a pair with gold 5 as a query for the other, first all first sentences, then all
-    second ones; the corpus is every sentence (`merge`: every distinct one) of the set.
+    """Return the retrieval task of a set's pairs with gold 5: each sentence is a query for its partner, first all first
+    sentences, then all second ones. The corpus is every sentence (`merge`: every distinct sentence) of the set.
 
-    Raises ScoreError where no pair has gold 5, or where the two sentences of one are the same.
+    Raises ScoreError where no pair has gold 5, or where such a pair consists of the same sentence twice.
     """
     chosen = np.flatnonzero(data.gold == GOLD).tolist()
     if not chosen:

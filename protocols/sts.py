@@ -1,4 +1,4 @@
-"""The STS protocol: pair similarities against gold scores, all/mean/wmean x Spearman/Pearson from one pass.
+"""The STS protocol: correlation of pair similarities with gold scores, by Spearman and Pearson, aggregated in three ways.
 
 SentEval (Conneau & Kiela 2018) scores a year's subsets one by one and averages them, weighted or not; SBERT (Reimers &
 Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the concatenated subsets. No regressor is trained.
@@ -81,15 +81,15 @@ from .sts_pairs import (
     subset_rows,
 )
 
-# The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
+# The seven tasks of the literature's average, then MTEB's SICK-R, which is other data than SentEval's under the same name.
 TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
 }
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
-FEW = 10  # pairs of a user's own, below which the output says so: the interval of a correlation of .5 reaches below 0
-LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
+FEW = 10  # a note warns of fewer pairs in a user's set: the interval of a correlation of .5 would reach below 0
+LARGEST_COSINE = 1 + 1e-6  # cosines of float32 vectors can exceed 1 by rounding
 
 
 class StsSettings(Settings):
@@ -180,9 +180,9 @@ class StsProtocol(Protocol):
         return read_scored_pairs(self.user_path, self.settings["columns"] or "", self.settings.get("condition") or "")
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair
-        uint64 (n,), equal for pairs of the same sentences; and,
-        where pairs share sentences that the package has no numbers of, the keys of each pair's two, uint64 (n,)."""
+        """Return similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`, and pair
+        uint64 (n,), equal for pairs of the same sentences. Where pairs share sentences that the package has not numbered,
+        also sentence1 and sentence2, uint64 (n,) keys of each pair's sentences."""
         order, subset = numbered(data.subsets)
         similarity = embed.similarity(data.first, data.second, self.settings["similarity"])
         pair = pair_keys(data.first, data.second)
@@ -210,7 +210,7 @@ class StsProtocol(Protocol):
         return ""
 
     def hub_metric(self, metric: str) -> tuple[str, str]:
-        measure = self.settings["similarity"]  # cos_sim_spearman: the Hub's usual name
+        measure = self.settings["similarity"]  # the Hub writes cos_sim_spearman
         return f"{'cos_sim' if measure == 'cosine' else measure} {metric}", f"{metric} of {measure} similarity"
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
@@ -221,8 +221,8 @@ class StsProtocol(Protocol):
         return [self._within(row, draws, influences, groups) for row in rows]
 
     def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return the scores with the intervals of independent pairs, as they were before pairs that share a sentence counted
-        as dependent."""
+        """Return the scores with intervals as earlier versions computed them, which took pairs that share a sentence for
+        independent."""
         resamples, seed = self.settings["resamples"], self.settings["seed"]
         item = item_numbers(observations, len(observations.arrays["gold"]))
         blocks = draw_rows(observations, resamples, (seed, data_id), item)
@@ -252,20 +252,20 @@ class StsProtocol(Protocol):
             sizes = [len(members) for members in groups.values()]
             for how in self.settings["aggregations"]:
                 if how != "all" and len(groups) == 1 and data_id in YEARS:
-                    continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
-                # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
+                    continue  # the Hub's raw text does not name a year's subsets, so there is no mean over them
+                # A set without subsets (STS-B, SICK-R) has the same score under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
                 rows.append(self.row(task, metric, 100 * value, distinct(item), aggregation=how))
         return rows
 
     def _within(self, row: ScoreRow, draws: Drawn, influences: Influences, groups: int) -> ScoreRow:
-        """Return the row with its interval, if it was drawn. groups: how many subsets a mean is of."""
+        """Return the row with its interval where there are draws of it. groups: the number of subsets in a mean."""
         key = row.subset, row.aggregation, row.metric
         if (drawn := draws.get(key)) is None:
             return row
         stretch = influences[key].stretch if key in influences else 1.0
         if row.metric == "pearson" and self.settings["pearson_interval"] == "fisher-z":
-            pairs = row.n // groups if row.aggregation in OF_PARTS else row.n  # that one correlation is of
+            pairs = row.n // groups if row.aggregation in OF_PARTS else row.n  # pairs of one correlation
             ends = fisher_interval(drawn / 100, row.value / 100, pairs, stretch=stretch)
             bounds = ends and (100 * ends[0], 100 * ends[1])
         else:
@@ -278,7 +278,7 @@ class StsProtocol(Protocol):
         return self._influences(observations) if pair_graph(observations, self._sentences(observations)).dependent else {}
 
     def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
-        """Join the pairs of all tasks: a sentence links them in whatever task they stand."""
+        """Return the influences on the average; pairs that share a sentence are dependent across tasks, too."""
         if not self.averaged or not set(self.averaged) <= observed.keys():
             return {}
         tasks = [observed[task][0] for task in self.averaged]
@@ -295,7 +295,7 @@ class StsProtocol(Protocol):
                 for key in of_tasks[0] if key[0] is None and all(key in part for part in of_tasks)}
 
     def _influences(self, observations: Observations) -> Influences:
-        """Return that of every score, computed once."""
+        """Return the influence of the pairs on every score, computed once for these observations."""
         memo = "influences", repr(self.settings)
         if memo not in observations.memo:
             observations.memo[memo] = self._computed_influences(observations)
@@ -320,7 +320,8 @@ class StsProtocol(Protocol):
         return computed
 
     def _sentences(self, observations: Observations) -> tuple[Keys, Keys]:
-        """Return the numbers of each pair's two sentences; a user's own pairs of before share none."""
+        """Return the numbers of each pair's two sentences. Where a user's observations hold none, only equal pairs share
+        sentences: either no two pairs did, or an older version wrote them."""
         first, second = (observations.arrays.get(name) for name in SENTENCES[:2])
         if first is not None and second is not None:
             return first, second
@@ -328,11 +329,11 @@ class StsProtocol(Protocol):
         return (pair, ~pair) if self.user_path else known_sentences(pair)
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw equal pairs together, within their subset; a user's own that stands in several joins these."""
+        """Redraw equal pairs together, within their subset; subsets of a user's file that share a pair form one stratum."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Compute the counts and the gold scores' ranks once for all encoders."""
+        """Return each encoder's draws, computing the counts and the ranks of the gold scores once for all of them."""
         drawn: list[Drawn] = [{} for _ in observed]
         for indices in grouped(observed, ("gold", "subset", "pair"), ("subsets",)) if resamples else ():
             members = [observed[at] for at in indices]
@@ -342,14 +343,14 @@ class StsProtocol(Protocol):
         return drawn
 
     def _weighted(self, observed: Sequence[Observations], blocks: Iterable[NDArray[np.float64]]) -> list[Drawn]:
-        """Return the scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows.
+        """Return each encoder's scores under (resamples, n) counts of how often each pair was drawn.
 
-        observed: of encoders that met the same gold scores and subsets.
+        observed: of encoders with the same gold scores and subsets; blocks: the counts, some resamples at a time.
         """
         similarity, gold = np.stack([item.arrays["similarity"] for item in observed]), observed[0].arrays["gold"]
         groups = {name: as_slice(members) for name, members in subset_rows(observed[0]).items()}
         slices: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
-        if len(groups) > 1:  # else one is all there is
+        if len(groups) > 1:  # a single subset is the same as all pairs
             slices.update(groups)
         else:
             del slices[None]
@@ -368,7 +369,7 @@ class StsProtocol(Protocol):
     def _combined(
         self, scores: Mapping[tuple[str | None, str], NDArray[np.float64]], groups: Sequence[str], sizes: Sequence[int]
     ) -> Drawn:
-        """Return one encoder's draws under every aggregation, from those over all pairs (None) and over each subset."""
+        """Return one encoder's draws under every aggregation, from its draws over all pairs (None) and over each subset."""
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
             parts = [scores[name, metric] for name in groups]
@@ -381,8 +382,8 @@ class StsProtocol(Protocol):
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
-        """Redraw equal pairs together, whatever task they stand in, since STS-B is made of STS12-16's pairs: by a Poisson
-        bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
+        """Redraw equal pairs of all tasks together, since STS-B is made of STS12-16's pairs, by a Poisson bootstrap (every
+        distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
         return self.average_draws_of_many([observed], resamples, seed)[0]
 
     def average_draws_of_many(
@@ -404,7 +405,7 @@ class StsProtocol(Protocol):
     def _averaged(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], counts: Sequence[NDArray[np.uint8]]
     ) -> list[Drawn]:
-        """Return the average's draws of encoders that met the same pairs; counts: (resamples, n) of each task."""
+        """Return draws of the average for encoders with the same pairs; counts: (resamples, n) for each task."""
         parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
         for task, weights in zip(self.averaged, counts, strict=True):
             of_task = [tasks[task][0] for tasks in observed]
@@ -418,10 +419,8 @@ class StsProtocol(Protocol):
                 for part in parts]
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
-        """Return the STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
-
-        Only where all seven tasks were scored, or all of a preset's: a mean over fewer is no STS average.
-        """
+        """Return the STS average twice: `Avg` of scores rounded to two decimals, as in papers, and `Avg-full` of unrounded
+        scores; [] unless all seven tasks, or all of a preset, were scored: a mean over fewer is not comparable."""
         whole = (row for record in records for row in record.scores if row.subset is None)
         by_score = {(row.task, row.aggregation, row.metric): row for row in whole}
         rows = []

@@ -1,4 +1,4 @@
-"""What the pairs of a set are made of: subsets, rows that are redrawn together, equal pairs, and pairs of one sentence."""
+"""Structure of a set's scored pairs: subsets, strata for the bootstrap, equal pairs, and pairs that share a sentence."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stsbench.metrics.shared_sentences import INFLUENCE, Influence, SharedSenten
 
 
 def subset_rows(observations: Observations) -> dict[str, NDArray[np.int64]]:
-    """Return subset -> int64 (k,), its rows."""
+    """Return subset -> int64 (k,), the indices of its rows."""
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
 
 
 def strata(observations: Observations) -> list[NDArray[np.int64]]:
-    """Return the rows that are redrawn together: those of a subset, or of all subsets that one item links."""
+    """Return the strata of the bootstrap as row indices: each subset, or subsets joined because they share an item."""
     if ITEM not in observations.arrays:
         return [*subset_rows(observations).values()]
     from scipy.sparse import coo_array
@@ -37,26 +37,26 @@ def strata(observations: Observations) -> list[NDArray[np.int64]]:
 
 
 def as_slice(indices: NDArray[np.int64]) -> NDArray[np.int64] | slice:
-    """Return ascending indices, as a slice where they follow one another: what it takes from an array is not copied."""
+    """Return ascending indices, as a slice where they are consecutive: indexing an array by a slice copies nothing."""
     if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
         return slice(int(indices[0]), int(indices[-1]) + 1)
     return indices
 
 
 def pair_items(observations: Observations) -> NDArray[np.int64]:
-    """Return int64 (n,), the number of each row's item: of the catalog's sets, too, equal pairs are one."""
+    """Return int64 (n,), the number of each row's item; equal pairs are one item, also in sets of the catalog."""
     if ITEM in observations.arrays:
         return observations.arrays[ITEM]
     return np.unique(equal_pairs(observations), return_inverse=True)[1].astype(np.int64)
 
 
 def equal_pairs(observations: Observations) -> Keys:
-    """Return uint64 (n,), equal for equal pairs; each row is one where nothing is known of the texts."""
+    """Return uint64 (n,), equal for equal pairs; all different where the observations hold no keys of the texts."""
     return observations.arrays.get("pair", np.arange(len(observations.arrays["gold"]), dtype=np.uint64))
 
 
 def stratum_numbers(observations: Observations) -> NDArray[np.int64]:
-    """Return int64 (n,), which of `strata` each row is redrawn in."""
+    """Return int64 (n,), the index in `strata` of each row's stratum."""
     number = np.empty(len(observations.arrays["gold"]), dtype=np.int64)
     for at, rows in enumerate(strata(observations)):
         number[rows] = at
@@ -66,7 +66,7 @@ def stratum_numbers(observations: Observations) -> NDArray[np.int64]:
 def pair_graph(
     observations: Observations, sentences: tuple[Keys, Keys], rows: NDArray[np.int64] | None = None
 ) -> SharedSentences:
-    """Return the graph of all pairs, or of the `rows` of a subset, computed once for all encoders."""
+    """Return the graph of sentences shared by all pairs, or by the `rows` of a subset, computed once for all encoders."""
     stratum = stratum_numbers(observations) if rows is None else np.zeros(len(rows), dtype=np.int64)
     return shared_graph(sentences if rows is None else [side[rows] for side in sentences], stratum)
 
@@ -74,7 +74,7 @@ def pair_graph(
 def pair_influence(
     similarity: NDArray[np.float64], gold: NDArray[np.float64], metric: str, graph: SharedSentences
 ) -> Influence:
-    """Return what each pair does to a correlation of (n,) similarities with (n,) gold scores, x 100."""
+    """Return the influence of each pair on the correlation of (n,) similarities with (n,) gold scores, x 100."""
     r, values = INFLUENCE[metric](similarity, gold)
     return Influence(100 * r, 100 * values, graph)
 
@@ -82,9 +82,9 @@ def pair_influence(
 def draw_rows(
     observations: Observations, resamples: int, seed: tuple[int, str], item: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of rows of (resamples, n) counts, items redrawn within their subset. item: (n,), equal for rows of one.
+    """Yield the (resamples, n) counts in blocks of rows; items are redrawn within their stratum. item: (n,), row -> item.
 
-    Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
+    The seed depends on the data's id, not on the encoder, so that two encoders have the same resamples.
     """
     members = strata(observations)
     number, data_id = seed
@@ -100,11 +100,11 @@ def draw_rows(
         yield counts
 
 
-@lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
+@lru_cache(maxsize=1)  # all runs of a leaderboard have the same pairs
 def pair_counts(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
-    """Return (resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
+    """Return for each task (resamples, n) counts of draws, equal for equal keys. pairs: keys, little-endian uint64 (n,)."""
     keys = [np.frombuffer(packed, dtype="<u8") for packed in pairs]
     distinct, where = np.unique(np.concatenate(keys), return_inverse=True)
-    # A Poisson(1) number above 255 does not occur; seeded alike for every encoder.
+    # uint8 is enough for Poisson(1). The seed leaves the encoder out: all have the same counts.
     counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.uint8)
     return tuple(counts[:, at] for at in np.split(where, np.cumsum([len(key) for key in keys])[:-1]))

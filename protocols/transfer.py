@@ -1,7 +1,7 @@
-"""The transfer protocol: SentEval's seven classification tasks, a logistic regression on frozen vectors.
+"""The transfer protocol: SentEval's seven classification tasks, scored by a logistic regression on frozen vectors.
 
-Conneau & Kiela 2018 (SentEval) with the settings of Gao et al. 2021 (SimCSE, `evaluation.py`): 10 folds, the classifier
-trained by Adam in "test" mode; 5 folds and RMSprop in its fast mode; or scikit-learn; or the same objective solved exactly.
+Conneau & Kiela 2018 (SentEval), with the settings of Gao et al. 2021 (SimCSE, `evaluation.py`): 10 folds and Adam as in its
+"test" mode, 5 folds and RMSprop as in its fast mode, scikit-learn's classifier, or the same objective solved exactly.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from stsbench.probes.schemes import (
 )
 
 TASKS = {"MR": "mr", "CR": "cr", "SUBJ": "subj", "MPQA": "mpqa", "SST2": "sst2", "TREC": "trec", "MRPC": "mrpc"}
-GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # the sets with a dev split, those with a test split only; others are nested
-CLASSES = {"trec": 6}  # others have two
+GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # sets with a dev split, and with only a test split; others are nested
+CLASSES = {"trec": 6}  # other sets have two classes
 MISSED = 0.1  # the share of exact fits that may stop before their optimum
-MAX_DENSE = 1 << 30  # bytes of float32 features that sparse vectors may become; scikit-learn takes them as they are
+MAX_DENSE = 1 << 30  # bytes that sparse vectors may take as dense float32 features; scikit-learn needs no dense ones
 AT_ONCE = 1 << 24  # counts of redrawn items at a time: 128 MB, a thousand resamples of the largest set
 
 
@@ -66,7 +66,7 @@ Folds = Annotated[int, Field(ge=2, le=LARGEST)]
 
 
 class ProbeSettings(Settings):
-    """Those of every classifier; the grids are scikit-learn's inverse strengths C."""
+    """Settings of every classifier; the grids hold inverse regularisation strengths C, as in scikit-learn."""
 
     classifier: Literal["torch", "sklearn", "exact"] = setting(
         "torch", "SentEval's probe in torch; scikit-learn's; or the same objective solved to its optimum",
@@ -85,7 +85,7 @@ class ProbeSettings(Settings):
 
 
 class TorchSettings(ProbeSettings):
-    """Those of SentEval's torch probe, whose grids are L2 strengths."""
+    """Settings of SentEval's torch probe; the grids hold L2 strengths."""
 
     grid: SomeOf[Factor] = setting(
         [1e-5, 1e-4, 1e-3, 1e-2], "L2 strengths tried on MR, CR, SUBJ, MPQA and SST2", SENTEVAL + "validation.py"
@@ -111,7 +111,7 @@ class TorchSettings(ProbeSettings):
 
 
 class OwnSettings(Settings):
-    """Those of a user's own texts, beside the classifier's."""
+    """Settings of a user's own file of labelled texts."""
 
     file: Text = setting(..., "the name of the user's file of labelled texts", "our choice", by="--protocol transfer:FILE")
     columns: Text | None = setting(
@@ -188,8 +188,8 @@ class TransferProtocol(Protocol):
         return read_labelled_texts(self.user_path, self.settings["columns"] or "")
 
     def work(self, data: DataSet) -> float:
-        """Return training items times the root of the number of fits, which share passes over the items: roughly what the
-        seconds in the leaderboard's records follow."""
+        """Return an estimate of the work: training items times the square root of the number of fits, which share passes
+        over the items. The seconds in the leaderboard's records are roughly proportional to it."""
         splits = data.splits if isinstance(data, LabelledSet) else ()
         scheme = _scheme(data.id, splits)
         k, r = self.settings["k"], len(self.settings["grid_kfold" if scheme == "folded" else "grid"])
@@ -197,11 +197,11 @@ class TransferProtocol(Protocol):
         return float((splits.count("train") or len(data)) * fits**0.5)
 
     def observe(self, embed: Embed, data: LabelledSet) -> Observations:
-        """Return what the classifiers did; m tested items, o outer folds, r grid values.
+        """Train the classifiers and return their results for m tested items, o outer folds and r grid values.
 
-        rows, predicted, gold, fold: int64 (m,), the item's position in the set, its classes and its outer fold; grid:
-        float64 (o, r) development accuracies; chosen: int64 (o,); regs: float64 (r,); counts: int64 (3,), named `counts`.
-        """
+        rows, predicted, gold, fold: int64 (m,), an item's position in the set, its two classes and its outer fold; grid:
+        float64 (o, r) development accuracies; chosen: int64 (o,), indices into regs, float64 (r,), the grid; counts: int64
+        (3,), named `counts`. Raises ScoreError for unexpected labels and for exact fits that fail."""
         labels = set(data.labels.tolist())
         classes = len(labels) if self.user_path else CLASSES.get(data.id, 2)
         if not labels or not labels <= set(range(classes)):
@@ -244,7 +244,7 @@ class TransferProtocol(Protocol):
         )
 
     def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
-        """By item: a classifier's folds list the items in an order of its own."""
+        """Return classes and folds in the order of the items, as each classifier lists the items in another order."""
         arrays, order = observations.arrays, np.argsort(observations.arrays["rows"], kind="stable")
         folds = f"folds of k {self.settings['k']} and seed {self.settings['seed']}"
         return {"gold": (arrays["rows"][order], arrays["gold"][order]), folds: (arrays["fold"][order],)}
@@ -268,14 +268,14 @@ class TransferProtocol(Protocol):
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Redraw tested items, whatever their fold; the accuracy is the mean over folds, without rounding.
 
-        NaN: a fold that no item was drawn from, an F1 without an item of class 1.
+        A draw is NaN where a fold has no drawn item, or where F1 has no item of class 1.
         """
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-        """Draw the counts once for all encoders whose items are in the same folds."""
+        """Return each encoder's draws, drawing the counts once for encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
-        by_item = [_by_item(item) for item in observed]  # in whatever order an encoder's folds list them
+        by_item = [_by_item(item) for item in observed]  # the stored order may differ between encoders
         for indices in grouped(by_item, ("fold",)) if resamples else ():
             members = [by_item[at] for at in indices]
             for at, draws in zip(indices, _redrawn(members, data_id, resamples, seed), strict=True):
@@ -283,7 +283,7 @@ class TransferProtocol(Protocol):
         return drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
-        """Return the transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
+        """Return the transfer average, the mean of the seven rounded accuracies, itself rounded; [] with fewer tasks."""
         by_task = {row.task: row for record in records for row in record.scores
                    if row.metric == "accuracy" and row.protocol == self.label}
         if any(task not in by_task for task in TASKS):
@@ -303,8 +303,8 @@ class TransferProtocol(Protocol):
         return nested(y, k, seed, regs, solver, item)
 
     def _solver(self, x: Any, y: Rows, classes: int, counts: dict[str, int]) -> Solver:
-        """Return the classifier's solver; it adds its fits to counts["fits"], those that did not converge to
-        "unconverged"."""
+        """Return the classifier's solver, which counts its fits in counts["fits"], and those that did not converge in
+        counts["unconverged"]."""
         if self.settings["classifier"] == "sklearn":
             from stsbench.probes.schemes import sklearn_solver
 
@@ -321,8 +321,8 @@ class TransferProtocol(Protocol):
 
 
 def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", "nested"]:
-    """Return how a set is probed: by its dev split; by folds of its training split, where there is a test split; else by
-    folds of folds of all its items. Of a user's own set the splits tell."""
+    """Return how regularisation is chosen and tested: "given", on the dev split; "folded", by folds of the training split,
+    with a test split; "nested", by nested folds of all items. For a user's own set its splits decide."""
     users = set_id.startswith("own:")
     if set_id in GIVEN or (users and "dev" in splits):
         return "given"
@@ -330,7 +330,7 @@ def _scheme(set_id: str, splits: Collection[str]) -> Literal["given", "folded", 
 
 
 def _by_item(observations: Observations) -> Observations:
-    """Return the predicted and right classes, the folds and the items' numbers, in the order of the rows."""
+    """Return the predicted and gold classes, the folds and the numbers of the items, in the order of the set's rows."""
     arrays = observations.arrays
     order = np.argsort(arrays["rows"], kind="stable")
     by_item = {name: arrays[name][order] for name in ("predicted", "gold", "fold")}
@@ -344,9 +344,9 @@ def _item_of_tested(observations: Observations) -> Rows:
 
 
 def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
-    """Return the draws of encoders whose items are in the same folds."""
+    """Return each encoder's draws, for encoders whose items are in the same folds."""
     fold = observed[0].arrays["fold"]
-    n, order = len(fold), np.argsort(fold, kind="stable")  # the items of a fold side by side
+    n, order = len(fold), np.argsort(fold, kind="stable")  # groups the items by fold
     ends = np.flatnonzero(np.diff(fold[order], append=fold.max(initial=0) + 1)) + 1
     folds = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     predicted, gold = (np.stack([item.arrays[name][order] for item in observed], axis=1) for name in ("predicted", "gold"))
@@ -356,7 +356,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
     accuracy, f1s = np.empty((resamples, len(observed))), np.empty((resamples, len(observed)))
     step = max(1, AT_ONCE // n)
     for start in range(0, resamples, step):
-        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+        # The seed depends on the data, not on the encoder, so that two encoders have the same resamples.
         seeds = (seed, start, *data_id.encode())
         first = start
         for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n), item_numbers(observed[0], n)):
@@ -374,7 +374,7 @@ def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, see
 
 
 def f1(predicted: Rows, gold: Rows) -> float:
-    """Return F1 of class 1. Raises ScoreError where neither array holds one."""
+    """Return the F1 score of class 1, unit 1. Raises ScoreError where neither array holds class 1."""
     hits, positives = int(((predicted == 1) & (gold == 1)).sum()), int((predicted == 1).sum() + (gold == 1).sum())
     if not positives:
         raise ScoreError("no item of class 1 is there or predicted: F1 does not exist")
@@ -382,12 +382,12 @@ def f1(predicted: Rows, gold: Rows) -> float:
 
 
 def _mean_as_printed(values: Any) -> float:
-    # numpy's rounding, as in SentEval: Python's differs by 0.01 for one mean of ten in thirty.
+    # SentEval rounds by numpy; Python's rounding differs by 0.01 for one in thirty means of ten values.
     return float(np.round(np.mean(values), 2))
 
 
 def _sorted_splits(data: LabelledSet) -> dict[str, list[int]]:
-    """Split -> its items' positions, sorted as SentEval sorts: words, words of the second text, label; else file order."""
+    """Return split -> positions of its items, sorted as in SentEval by words of each text, label, then file order."""
     words = [[len(text.split()) for text in texts] for texts in (data.first, data.second) if texts]
     keys = list(zip(*words, data.labels.tolist(), strict=True))
     splits: dict[str, list[int]] = {}
@@ -397,15 +397,15 @@ def _sorted_splits(data: LabelledSet) -> dict[str, list[int]]:
 
 
 def _features(name: str, vectors: Sequence[Any], sparse: bool) -> Any:
-    """Return float32 (n, d): u, or |u - v| beside u * v for pairs (SentEval); CSR stays CSR with `sparse`.
+    """Return float32 (n, d) features: u, or [|u - v| ; u * v] for pairs, as in SentEval; a CSR matrix stays one if `sparse`.
 
-    Raises ScoreError for values that are not finite, and for more than MAX_DENSE bytes.
+    Raises ScoreError for values that are not finite, and for dense features of more than MAX_DENSE bytes.
     """
     from scipy.sparse import hstack, issparse
 
     u, *v = vectors
     if not issparse(u):
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and refused here
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused below
             x = np.concatenate([np.abs(u - v[0]), u * v[0]], axis=1) if v else u
         bad = int((~np.isfinite(x)).any(axis=1).sum())
         if bad:

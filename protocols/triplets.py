@@ -1,7 +1,7 @@
-"""The triplets protocol: is the text nearer to its positive than to its negative?
+"""The triplets protocol: the share of triplets whose anchor is nearer to the positive than to the negative.
 
-sentence-transformers' TripletEvaluator reports the share of triplets whose anchor is nearer to the positive.
-`triplets:FILE` measures a user's own so; with several negatives a row it is a choice of the right one among k.
+It is the accuracy of sentence-transformers' TripletEvaluator, on a user's own file (`triplets:FILE`). In a row with several
+negatives the positive must be nearer than all of them.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class TripletsProtocol(Protocol):
         return read_triplets(self.user_path, self.settings["columns"] or "")
 
     def observe(self, embed: Embed, data: TripletSet) -> Observations:
-        """Return positive, negative: float64 (n,), how similar it, or the nearest of them, is to the anchor; subset int64
-        (n,) indexing `subsets`."""
+        """Return positive, negative float64 (n,), the similarity of the positive and of the nearest negative to the anchor;
+        subset int64 (n,) indexing `subsets`."""
         order, subset = numbered(data.subsets)
         measure = self.settings["similarity"]
         negative = embed.similarity(data.anchor, data.negative, measure)
         row = np.repeat(np.arange(len(data)), list(map(len, data.further)))
-        if len(row):  # the nearest of several negatives decides
+        if len(row):  # of several negatives the nearest counts
             others = embed.similarity([data.anchor[at] for at in row], [*chain(*data.further)], measure)
             np.maximum.at(negative, row, others)
         arrays = {"positive": embed.similarity(data.anchor, data.positive, measure), "negative": negative, "subset": subset}
@@ -123,7 +123,7 @@ class TripletsProtocol(Protocol):
         return {(None, None, "accuracy"): influence} if influence else {}
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw triplets one by one; those that share a sentence are dependent by `influences`."""
+        """Redraw triplets one by one; `influences` account for triplets that share a sentence."""
         right = _right(observations).astype(np.float64)
         if not resamples:
             return {}
@@ -134,7 +134,7 @@ class TripletsProtocol(Protocol):
 
 
 def _influence(hits: NDArray[np.bool_], graph: SharedSentences | None) -> Influence | None:
-    """Return that of the share of hits, x 100; None where triplets are independent."""
+    """Return each triplet's influence on the share of hits, x 100; None where triplets are independent."""
     share = float(hits.mean())
     return None if graph is None else Influence(100 * share, 100 * (hits.astype(np.float64) - share), graph)
 

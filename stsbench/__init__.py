@@ -2,14 +2,14 @@
 
     from stsbench import compare, evaluate, load_encoder, train
 
-Whatever the command line does is a function here; it prints nothing, and what a user must know is a StsbenchWarning. The
-names load on first use, so that importing the package stays quick.
+Every command of the command line is a function here. Functions print nothing; what a user must know is a StsbenchWarning.
+Names are imported on first use, so that importing the package stays quick.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and those of extensions
+if TYPE_CHECKING:  # editors and mypy cannot follow lazy names: the same as below, and those of extensions
     from stsbench import leaderboard as leaderboard
     from stsbench import losses as losses
     from stsbench import methods as methods
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what an editor and mypy see; the same names as below, and t
     from stsbench.training.runs.trained import load as load
     from stsbench.training.runs.trained import train as train
 
-_GROUP = "stsbench.functions"  # entry points: what extensions add
+_GROUP = "stsbench.functions"  # the entry points of functions that extensions add
 _MEANT = {  # names that people try -> what to write
     "benchmark": "evaluate", "encoder": "load_encoder", "find_threshold": 'evaluate(model, protocol="pairs:FILE")',
     "list_encoders": "`stsbench list encoders`", "list_models": "`stsbench list encoders`", "load_dataset": "load_data",

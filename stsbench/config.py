@@ -1,4 +1,5 @@
-"""YAML to a checked model: `extends`, `--set a.b=c`, and one-line errors that name file, line and key."""
+"""Configuration: YAML with `extends` and `--set a.b=c`, validated by pydantic; errors are one line with file, line and
+key."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _NUMBER_STARTS = list("-+.0123456789")
 
 
 class _Loader(SafeLoader):
-    """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
+    """YAML loader that reads 1e-5 as a number and refuses duplicate keys, of which PyYAML's loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()
@@ -43,7 +44,7 @@ class _Loader(SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what `_Loader` would otherwise read as a number, escapes rare line ends; writes no anchors."""
+    """YAML dumper that quotes texts that `_Loader` would read as numbers, escapes rare line ends and writes no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -60,13 +61,13 @@ for _class in (_Loader, _Dumper):
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
-    """Return `data` as YAML, in its order, such that `read_yaml` gives it back."""
+    """Return `data` as YAML, in the same order, which `read_yaml` reads as the same data."""
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return what a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line, also beyond the limits of
-    stsbench/parsing.py.
+    """Return the content of a YAML text. Raises StsbenchError, one line that begins with `where`:line, for invalid YAML and
+    for texts beyond the limits of stsbench/parsing.py.
     """
     try:
         return load_yaml(text, _Loader)
@@ -77,18 +78,18 @@ def parse_yaml(text: str, where: str) -> Any:
         line = f":{mark.line + 1}" if mark and "\n" in text else ""
         problem = " ".join(filter(None, (error.context, error.problem)))
         raise StsbenchError(f"{where}{line}: not valid YAML: {' '.join(problem.split())}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: what looks like a date and is none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError for an invalid date, such as 2020-13-01
         raise StsbenchError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
+    """Return the mapping in a YAML file, without following `extends`. Raises StsbenchError naming the file and the line."""
     return copy.deepcopy(_mapping(read_text(path, MOST_YAML), path))
 
 
 @lru_cache(maxsize=512)
 def _mapping(text: str, path: Path) -> dict[str, Any]:
-    """Return what `read_yaml` copies: a hundred recipes extend the same few files, and each is asked for by many rows."""
+    """Return the mapping for `read_yaml` to copy; cached, as a hundred recipes extend the same few files."""
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
@@ -98,10 +99,10 @@ def _mapping(text: str, path: Path) -> dict[str, Any]:
 def load_config(
     path: Path, *, not_inherited: Collection[str] = (), folders: Sequence[Path] = (), above: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
-    """Return a file's mapping merged over what it `extends`; keys in `not_inherited` are never taken from there.
+    """Return a file's mapping, merged over that of the file it `extends`, without the latter's keys `not_inherited`.
 
     extends: the name of a file beside this one (or in one of `folders`), without .yaml, or a path relative to this file.
-    Mappings merge, key by key; everything else, lists too, is replaced. above: the files that extend this one. Raises
+    Mappings merge, key by key; all other values, lists included, are replaced. above: the files that extend this one. Raises
     StsbenchError for a circle.
     """
     if path.resolve() in above:
@@ -124,7 +125,7 @@ def find_parent(path: Path, name: Any, folders: Sequence[Path]) -> Path:
             raise StsbenchError(f"{path}: extends {name}: there is no file {parent}")
         return parent
     candidates = [folder / f"{name}.yaml" for folder in (path.parent, *folders)]
-    if name == path.stem:  # a file may extend the shipped one of its own name; alone it is a circle
+    if name == path.stem:  # a file may extend the shipped file of the same name; without one it extends itself
         candidates = [candidate for candidate in candidates if candidate.resolve() != path.resolve()] or candidates
     existing = next((candidate for candidate in candidates if candidate.is_file()), None)
     if existing is None:
@@ -134,7 +135,7 @@ def find_parent(path: Path, name: Any, folders: Sequence[Path]) -> Path:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `above` over `below`: mappings merge at every depth, everything else is replaced. Both stay as they are."""
+    """Return `below` updated by `above`: mappings merge at every depth, other values are replaced. Neither is changed."""
     merged = copy.deepcopy(dict(below))
     for key, value in above.items():
         both = isinstance(merged.get(key), dict) and isinstance(value, dict)
@@ -143,8 +144,8 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_sets(data: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
-    """Return a copy of `data` with each "a.b=value" put in, the value read as YAML. Raises StsbenchError for one that
-    cannot be."""
+    """Return a copy of `data` with each "a.b=value" of `sets` applied, the value read as YAML. Raises StsbenchError for an
+    invalid one."""
     result = copy.deepcopy(dict(data))
     for text in sets:
         key, equals, value = text.partition("=")
@@ -157,7 +158,7 @@ def apply_sets(data: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
 
 
 def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set the dotted `key` of `data`, making mappings on the way. Raises StsbenchError where one is another value."""
+    """Set the dotted `key` of `data`, creating mappings as needed. Raises StsbenchError if a part is not a mapping."""
     *way, last = key.split(".")
     inner = data
     for depth, part in enumerate(way, 1):
@@ -170,9 +171,9 @@ def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: str = "") -> ModelT:
-    """Return `data` as a `model`. above: the dotted key that `data` stands below.
+    """Return `data` validated as a `model`. above: the dotted key of `data`, with a last dot, for messages.
 
-    Raises StsbenchError, one line beginning with `where`, for the first thing wrong, misspelt keys first.
+    Raises StsbenchError, one line that begins with `where`, for the first error, unknown keys before others.
     """
     try:
         return parse(model, data, above)
@@ -181,13 +182,13 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: st
 
 
 def parse(model: type[ModelT], data: Mapping[str, Any], above: str = "") -> ModelT:
-    """Return `data` as a `model`, types taken strictly ("64" is not a number). Raises ValueError, the line of `validate`."""
+    """Return `data` validated as a `model`, with strict types ("64" is not a number). Raises ValueError as `validate`."""
     try:
         text = json.dumps(data, default=str)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"holds what no setting can be: {error}") from error
     try:
-        made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
+        made = model.model_validate_json(text, strict=True)  # from JSON, strict validation takes lists as tuples
     except ValidationError as error:
         first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
         raise ValueError(_in_words(model, first, above)) from error
@@ -198,9 +199,9 @@ def parse(model: type[ModelT], data: Mapping[str, Any], above: str = "") -> Mode
 
 
 def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT:
-    """Return a dataclass of options (stsbench/options.py) with these values: numbers and paths may be text.
+    """Return the dataclass of options `kind` (stsbench/options.py) with these values; numbers and paths may be text.
 
-    Raises StsbenchError, one line beginning with `where`: a value of a wrong type; UsageError, as `stsbench.options.check`.
+    Raises StsbenchError, one line that begins with `where`, for a wrong type, and UsageError as `stsbench.options.check`.
     """
     try:
         return TypeAdapter(kind).validate_python(values)
@@ -210,9 +211,9 @@ def checked_options(kind: type[OptionsT], where: str, **values: Any) -> OptionsT
 
 
 def flatten(data: Any, *, joint: str = ".", whole: Collection[str] = (), lists: bool = False) -> dict[str, Any]:
-    """Return the leaves of nested mappings by joined keys, "a.b"; with `lists` those of lists too, "a.0".
+    """Return the leaves of nested mappings by joined keys, "a.b"; with `lists` also the items of lists, "a.0".
 
-    whole: keys whose mappings are leaves themselves. An empty mapping has no leaves.
+    whole: keys whose mappings are leaves. An empty mapping has no leaves.
     """
     leaves: dict[str, Any] = {}
     for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
@@ -233,8 +234,7 @@ _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at lea
 
 
 def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
-    """Return one of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right
-    one."""
+    """Return an error of pydantic as a sentence with the dotted key, the value and a suggestion for misspelt words."""
     *outer, last = error["loc"] or ("",)
     key = above + ".".join(map(str, error["loc"]))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
@@ -264,7 +264,7 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
 
 
 def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
-    """Return the keys that the model has at a place."""
+    """Return the keys of the model at a location inside `model`, as in pydantic's errors."""
     for part in loc:
         if isinstance(part, str) and part in getattr(model, "model_fields", {}):
             model = model_in(model.model_fields[part].annotation)
@@ -272,7 +272,7 @@ def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
 
 
 def allowed_values(field: Any) -> str:
-    """Return a pydantic field's type or words, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
+    """Return a pydantic field's type or choices, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
     return ", ".join([_type_in_words(field.annotation), *_bounds(field.metadata)])
 
 
@@ -301,18 +301,18 @@ def _bounds(metadata: Iterable[Any]) -> list[str]:
 
 
 def _bound(bound: Any) -> str:
-    """Return 0 for 0.0, but every digit of a whole number."""
+    """Return a bound as text: 0 for 0.0, and all digits of an integer."""
     return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 def model_in(annotation: Any) -> Any:
-    """Return the model inside `X`, `X | None`, `list[X]`; None where there is none."""
+    """Return the model X in an annotation `X`, `X | None` or `list[X]`; None if there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for argument in get_args(annotation) if (model := model_in(argument))), None)
 
 
 def shorten(value: Any) -> str:
-    """Return a value as an error shows it: on one line, not too long."""
+    """Return the repr of a value for errors: on one line, of at most LONGEST characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -14,19 +14,19 @@ class StsbenchError(Exception):
 
 
 class UsageError(StsbenchError, click.UsageError):
-    """Options that exclude, or need, one another. As click's error it lets a command say how it is used and exit with 2."""
+    """Options exclude, or need, one another. As it is click's error, too, a command prints its usage and exits with 2."""
 
 
 class StsbenchWarning(UserWarning):
-    """What a user of Python must know of a result, and the command line prints: altered data, cut texts, failed tasks."""
+    """A warning about a result, which the command line prints: altered data, cut texts, failed tasks."""
 
 
 class DataError(StsbenchError):
-    """A data file is missing, malformed or not what the catalog knows."""
+    """A data file is missing, malformed or different from the catalog's."""
 
 
 class MissingDataError(DataError):
-    """A data set is in none of the places searched."""
+    """A data set is in none of the folders that were searched."""
 
 
 class EncoderError(StsbenchError):
@@ -38,7 +38,7 @@ class NotOnThisMachineError(EncoderError):
 
 
 class DegenerateError(EncoderError):
-    """No score can be made of a model's vectors: some are NaN or infinite, or all are one."""
+    """A model's vectors have no score: some are NaN or infinite, or all are equal."""
 
 
 class ScoreError(StsbenchError):
@@ -46,7 +46,7 @@ class ScoreError(StsbenchError):
 
 
 def one_line(error: Exception) -> str:
-    """Return the reason for people: a StsbenchError's own line, else the error's kind and what it says."""
+    """Return an error in one line: a StsbenchError's message, else the error's type and message."""
     if isinstance(error, StsbenchError):
         return " ".join(str(error).splitlines())
     return " ".join(f"{type(error).__name__}: {error}".split())
@@ -59,17 +59,17 @@ def check_log(log: object) -> None:
 
 
 def warning_log() -> Callable[[str], None]:
-    """Return the `log` of a function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once, at the
-    line that called the function which asks for this; other lines are dropped."""
+    """Return the `log` of a public function that prints nothing: a line "warning: ..." becomes a StsbenchWarning, once,
+    located where the user called that function; other lines are dropped."""
     caller, heard = sys._getframe(2), set[str]()
-    while caller.f_back is not None and caller.f_globals.get("__name__") == "stsbench.options":  # it stands around functions
+    while caller.f_back is not None and caller.f_globals.get("__name__") == "stsbench.options":  # its wrapper of functions
         caller = caller.f_back
 
     def log(line: str) -> None:
         message = line.removeprefix("warning: ")
         if message != line and message not in heard:
             heard.add(message)
-            # of no registry: Python would keep to itself what a loop over models says of the second one in the same words
+            # without a registry, by which Python would suppress the same warning about the next model of a loop
             warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
 
     return log

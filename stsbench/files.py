@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written is ever left behind."""
+"""Atomic writing of files and folders, locks, digests, temporary files, and the user cache."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OF_FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".npz", ".parque
 
 @contextmanager
 def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path`; rename it to `path` when the block ends well, delete it otherwise.
+    """Open a temporary file beside `path`; rename it to `path` at the end of the block, or delete it after an error.
 
-    Raises StsbenchError when the disk is full or the folder cannot be written, naming `path`.
+    Raises StsbenchError, naming `path`, if the disk is full or the folder cannot be written.
     """
     with _temporary(path, mode) as (temporary, stream):
         yield stream
@@ -33,15 +33,15 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def create_whole(path: Path, content: bytes) -> bool:
-    """Create `path` with this content, whole or not at all; returns False and does nothing where it exists.
+    """Create `path` with this content, atomically; return False and do nothing if it exists, else True.
 
-    Of several concurrent processes one succeeds. Raises StsbenchError as `atomic_write` does.
+    Of several concurrent processes exactly one succeeds. Raises StsbenchError as `atomic_write` does.
     """
     with _temporary(path, "wb") as (temporary, stream):
         stream.write(content)
         _finish(stream)
         try:
-            os.link(temporary, path)  # unlike a rename it fails where the name is taken
+            os.link(temporary, path)  # unlike a rename, a link fails if the name exists
         except FileExistsError:
             return False
     return True
@@ -49,7 +49,7 @@ def create_whole(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
-    """Yield a new file in the folder of `path`, open; it is deleted at the end, unless it was renamed."""
+    """Yield a new open file in the folder of `path`, deleted at the end unless it was renamed."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +76,12 @@ _LEFTOVER = re.compile(r"\..+\.(tmp|part)")
 
 
 def leftover(path: Path) -> bool:
-    """Return whether a name is one under which the writers here build a file or folder: what a killed process left
-    behind."""
+    """Return whether a name is that of a temporary file or folder of this module, which a killed process leaves behind."""
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Delete them from a folder that no other process writes into."""
+    """Delete what killed processes left in a folder (`leftover`) that no other process writes into."""
     for path in [entry for entry in folder.iterdir() if leftover(entry)] if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -91,7 +90,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def as_path(value: str | Path, option: str) -> Path:
-    """Return what a user of Python gave as a path. StsbenchError, naming the option: it is none."""
+    """Return a user's value as a path. Raises StsbenchError, naming the option, if it is neither text nor a path."""
     if not isinstance(value, str | Path):
         raise StsbenchError(f"{option}={value!r}: must be a path, not of type {type(value).__name__}")
     return Path(value)
@@ -99,12 +98,12 @@ def as_path(value: str | Path, option: str) -> Path:
 
 @contextmanager
 def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """Yield a hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.
+    """Yield a hidden folder beside `folder`, to be filled; it is renamed to `folder` at the end, or deleted after an error.
 
-    What killed processes left of earlier ones is deleted. replace: an existing folder gives way; only one process may do so
-    at a time, and whatever else is being built for that name is deleted. A kill between the two renames leaves the old
-    folder under a hidden name. Raises StsbenchError when the folder exists and is not empty (without `replace`), and when it
-    cannot be written.
+    Hidden folders of killed processes are deleted. replace: replaces an existing folder; only one process may do so at a
+    time, and all other hidden folders for that name are deleted. A kill between the two renames leaves the old folder under
+    a hidden name. Raises StsbenchError if the folder exists and is not empty (without `replace`), and if it cannot be
+    written.
     """
     if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StsbenchError(f"{folder} is already there: choose another folder")
@@ -126,7 +125,7 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
         else:
             building.rename(folder)
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":  # its word for a full disk
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":  # raised for a full disk
             raise
         raise StsbenchError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
     finally:
@@ -137,11 +136,11 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def _sweep(folder: Path, every: bool) -> None:
-    """Delete what dead processes of this machine were building in the same place; `every`: whatever is of this name."""
+    """Delete hidden folders that dead processes of this machine left beside `folder`; `every`: all of this name, too."""
     leftovers = set(folder.parent.glob(f".{glob.escape(folder.name)}.*.part")) if every else set()
     for left in {*leftovers, *folder.parent.glob(f".*.{machine()}.part")}:
         if left not in leftovers and left.name.endswith(".old.part"):
-            continue  # what gave way to a folder that may not have come
+            continue  # a replaced folder, whose replacement may not have been completed
         lock = None if left in leftovers else _lock(left)
         if left in leftovers or lock is not None:
             shutil.rmtree(left, ignore_errors=left not in leftovers)
@@ -150,8 +149,8 @@ def _sweep(folder: Path, every: bool) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Hold a lock on a folder, which the system releases when the process dies. None: another process holds it, the folder
-    has just gone, or there are no locks here."""
+    """Return the handle of a locked folder; the system releases the lock when the process dies. None if another process has
+    locked it, the folder no longer exists, or the file system has no locks."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -164,7 +163,7 @@ def _lock(folder: Path) -> int | None:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block for the same folder, which need not be there yet."""
+    """Wait until no other process is in this block for the same folder, which need not exist."""
     above = next(path for path in folder.resolve().parents if path.is_dir())
     try:
         handle = os.open(above, os.O_RDONLY)
@@ -190,9 +189,10 @@ def _swap(building: Path, folder: Path) -> None:
 
 
 def lock_file(handle: int, wait: bool = False) -> bool | None:
-    """Lock an open file or folder against other processes; the system lets go of it when the process ends, however it ends.
+    """Lock an open file or folder against other processes; the system releases the lock when the process ends.
 
-    True: it is locked; False: another process has locked it; None: there are no locks here (Windows, some network drives).
+    Return True if it is now locked, False if another process has locked it, None without locks (Windows, some network
+    drives).
     """
     try:
         import fcntl
@@ -208,13 +208,13 @@ def lock_file(handle: int, wait: bool = False) -> bool | None:
 
 
 def sha256_file(path: Path) -> str:
-    """Return hex sha256 of a file's bytes."""
+    """Return the sha256 of a file's content, as hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what tells that a file was changed, its modification time set back included; None where it is gone."""
+    """Return numbers that change with a file, even if its modification time is set back; None if it does not exist."""
     try:
         state = path.stat()
     except OSError:
@@ -223,7 +223,7 @@ def stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def refuse_file_name(folder: str | Path) -> None:
-    """Raise UsageError for --output with the suffix of a file, where a folder is written."""
+    """Raise UsageError if --output has the suffix of a file, for commands that write a folder."""
     if (suffix := Path(folder).suffix) in _OF_FILES:
         raise UsageError(f"--output {folder}: a folder is written: name it without {suffix}")
 
@@ -234,17 +234,17 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def temporary(name: str) -> Path:
-    """Return a path of this name in a folder that holds nothing else, which this process removes at its end."""
+    """Return a path of this name in a new, empty folder, which is removed at the end of the process."""
     return Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a path is below what `temporary` gives."""
+    """Return whether a path is in a folder that `temporary` made."""
     return _scratch.cache_info().currsize > 0 and path.is_relative_to(_scratch().name)
 
 
 def cache_root() -> Path:
-    """Return the user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
+    """Return the folder of the user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
     if configured := os.environ.get("STSBENCH_CACHE"):
         return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -252,8 +252,8 @@ def cache_root() -> Path:
 
 
 def machine() -> str:
-    """Return this machine's name in the characters of file names, for what it alone may delete: on some network drives
-    locks hold on one machine only."""
+    """Return this machine's name, usable in file names. It marks files that only this machine may delete, as on some network
+    drives locks hold on one machine only."""
     return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
 
 
@@ -263,5 +263,5 @@ def data_root() -> Path:
 
 
 def training_cache() -> Path:
-    """Return where training data is kept unless said otherwise."""
+    """Return the default folder of prepared training data."""
     return cache_root() / "training"

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: where it is, whether it may be asked, and what its client raises, as one line each."""
+"""The Hugging Face Hub: its address, whether downloads are allowed, and its client's errors as one line each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def hub_errors(
     name: str, *, absent: str, no_revision: str, unreachable: StsbenchError,
     error_class: type[StsbenchError] = StsbenchError,
 ) -> Iterator[None]:
-    """Raise `error_class` for whatever the client raises while it fetches the repository `name`.
+    """Raise `error_class` for all errors of the Hub's client in the block, which fetches the repository `name`.
 
-    absent: where there is no such repository; no_revision: where it has no such revision; unreachable: what to raise where
-    it is not in the cache and the Hub cannot be asked.
+    absent, no_revision: messages for a missing repository or revision; unreachable: the error to raise if the repository is
+    not in the cache and the Hub cannot be reached.
     """
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -39,17 +39,17 @@ def hub_errors(
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise error_class(absent) from error
     except LocalEntryNotFoundError as error:
-        if hasattr(error, "snapshot_path"):  # the cache has it, and knows that it lacks some of its files
+        if hasattr(error, "snapshot_path"):  # the repository is in the cache, but some of its files are missing
             raise type(unreachable)(f"{unreachable}: {' '.join(str(error).split())}") from error
         raise unreachable from error
-    except Exception as error:  # its other failures come from several libraries: HTTP, sockets, files
+    except Exception as error:  # the client passes on errors of several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise error_class(f"cannot fetch {name} from the Hub: {reason}") from error
 
 
 @contextmanager
 def no_downloads(offline: bool) -> Iterator[None]:
-    """Fetch nothing in the block if `offline`: for readers that are not told, such as a protocol's own."""
+    """Forbid downloads in the block if `offline`, also for code without such an argument, such as a protocol's readers."""
     token = _OFFLINE.set(offline or _OFFLINE.get())
     try:
         yield
@@ -58,7 +58,7 @@ def no_downloads(offline: bool) -> Iterator[None]:
 
 
 def downloads_are_off(offline: bool) -> bool:
-    """Return whether nothing may be fetched: --offline, a block of `no_downloads`, or the Hub client's $HF_HUB_OFFLINE."""
+    """Return whether downloads are forbidden: by --offline, a block of `no_downloads`, or the client's $HF_HUB_OFFLINE."""
     return offline or _OFFLINE.get() or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 

@@ -1,4 +1,4 @@
-"""What a notebook shows while something runs: tqdm's bars, widgets where ipywidgets is installed."""
+"""Progress bars in notebooks, by tqdm: widgets if ipywidgets is installed, else text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook (Jupyter's, Colab's), and not a terminal's IPython or a
+    """Return whether this process is the kernel of a notebook (Jupyter, Colab), and not IPython in a terminal or a
     script."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
@@ -23,19 +23,19 @@ def make_bar(**settings: Any) -> Any:
 
 def _tqdm() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
+        warnings.simplefilter("ignore")  # tqdm warns if ipywidgets is not installed, and shows text
         from tqdm.auto import tqdm
     return tqdm
 
 
 def load_tqdm() -> None:
-    """In a notebook tqdm is loaded here, once: libraries that do so while a model is loaded let it remark on ipywidgets."""
+    """Import tqdm in a notebook, before other libraries do so and show its warning about ipywidgets."""
     if in_notebook():
         _tqdm()
 
 
 def start_bar(total: int) -> Callable[[int], None]:
-    """Return a bar of `total` texts; call what is returned with the number of texts that were encoded since."""
+    """Show a bar of `total` texts; return a function to call with the number of texts encoded since its last call."""
     bar = make_bar(total=total, desc="encoding", unit="text")
 
     def step(done: int) -> None:
@@ -55,33 +55,33 @@ class TrainingBar:
         self._numbers: dict[str, str] = {}
 
     def stage(self, name: str, steps: int, start: int) -> None:
-        """Show that a stage of this many steps begins, or goes on after `start`."""
+        """Show a new bar for a stage of `steps` steps, of which `start` are done."""
         self.close()
         self._numbers = {}
         self._bar = make_bar(total=steps, initial=start, desc=name, unit="step")
 
     def doing(self, step: int, what: str = "") -> None:
-        """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
+        """Show that `step` steps of the stage are done, and `what` delays the next one."""
         self._bar.set_postfix({**self._numbers, **({"now": what} if what else {})}, refresh=False)
         self._bar.update(step - self._bar.n)
         if what:
             self._bar.refresh()
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
-        """`step` steps of the stage are done."""
+        """Show the loss, and that `step` steps of the stage are done."""
         self._numbers["loss"] = f"{loss:.4f}"
         self._bar.set_postfix(self._numbers, refresh=False)
         self._bar.update(step - self._bar.n)
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        """Show a dev evaluation after `step` steps."""
+        """Show a development score; None: undefined."""
         digits = 4 if name.startswith("held-out") else 2
         self._numbers[name] = "undefined" if score is None else f"{score:.{digits}f}"
         self._bar.set_postfix(self._numbers)
 
     def close(self) -> None:
-        """Leave the last bar as it is. May be called twice."""
+        """Close the last bar, which stays visible. May be called twice."""
         if self._bar is not None:
-            self._bar.set_postfix(self._numbers)  # nothing takes time any more
+            self._bar.set_postfix(self._numbers)  # without "now", what delays the next step
             self._bar.close()
             self._bar = None

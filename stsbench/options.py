@@ -1,5 +1,5 @@
-"""Fields of a dataclass that are options of a command, too: default, help and bounds of each stand there alone; and which
-options go together: declared beside each option, listed and refused in the same words everywhere."""
+"""Options: fields of dataclasses that are options of commands and arguments of functions, declared once with default, help
+and bounds; and rules on which options go together, documented and enforced in the same words everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stsbench.registry import did_you_mean, names, resolve, where
 
 @dataclass(frozen=True)
 class Where:
-    """A condition. holds: of the object with the options as attributes; words: what it asks for, as "views 3 or more"."""
+    """A condition on options. holds: a function of the object that has them; words: in words, such as "views 3 or more"."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -26,25 +26,25 @@ class Where:
 
 @dataclass(frozen=True)
 class Values:
-    """A condition on the value of one option. holds: of the value; words: what it asks for."""
+    """A condition on the value of one option. holds: a function of the value; words: the condition in words."""
 
     holds: Callable[[Any], bool]
     words: str
 
 
 GIVEN = Values(lambda value: value is not None and value is not False and value != (), "")  # 0 is given
-"""Of an option: it is given, whatever its value."""
+"""The condition that an option is given, with any value."""
 POSITIVE = Values(lambda value: value > 0, "above 0")
-"""Of an option: it is above 0."""
-Condition = Where | Mapping[str, Any]  # other option -> its value, a tuple of such, or Values: GIVEN, POSITIVE
+"""The condition that an option is above 0."""
+Condition = Where | Mapping[str, Any]  # another option -> its value, a tuple of values, or Values: GIVEN, POSITIVE
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What an option goes with, and what it excludes.
+    """The rule of an option: what it goes with, and what it excludes.
 
-    goes_with: conditions, without which it has no effect. needed: where they hold it must be given. excludes: options that
-    may not be given beside it, or a mapping to the values that they may not have. why: a remark on `needed` or `excludes`.
+    goes_with: conditions without which the option has no effect. needed: whether it must be given if they hold. excludes:
+    options that it excludes, or a mapping to the values that it excludes. why: a reason for `needed` or `excludes`.
     """
 
     goes_with: Condition | Sequence[Condition] = ()
@@ -54,38 +54,38 @@ class Rule:
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """Return those of `goes_with`."""
+        """Return the conditions of `goes_with`, also if it is a single one."""
         return [self.goes_with] if isinstance(self.goes_with, Where | Mapping) else self.goes_with
 
     @property
     def excluded(self) -> Mapping[str, Any]:
-        """Return option -> the values that it may not have."""
+        """Return a mapping from excluded options to their excluded values."""
         return self.excludes if isinstance(self.excludes, Mapping) else dict.fromkeys(self.excludes, GIVEN)
 
     def among(self, names: Collection[str]) -> Rule:
-        """Return what of the rule is of these options alone."""
+        """Return the rule without the conditions and exclusions of options other than `names`."""
         asked = [part for part in self.conditions if isinstance(part, Where) or part.keys() <= set(names)]
         excluded = {name: values for name, values in self.excluded.items() if name in names}
         return replace(self, goes_with=asked, excludes=excluded)
 
     def words(self) -> str:
-        """Return what the option goes with, "" where that is anything."""
+        """Return what the option goes with, in words, "" without a condition."""
         return "; ".join(_words(condition, in_recipe) for condition in self.conditions)
 
 
 class Spelling(Protocol):
-    """How an option is written: its name, and with a value both."""
+    """A function that writes an option: its name, or its name and value."""
 
     def __call__(self, name: str, *value: Any) -> str: ...
 
 
 def in_recipe(name: str, *value: Any) -> str:
-    """Return an option as a recipe has it: "view", "view dropout", "mask_ratio 0.1", "queue null"."""
+    """Return an option as written in a recipe: "view", "view dropout", "mask_ratio 0.1", "queue null"."""
     return " ".join([name, *map(recipe_value, value)])
 
 
 def recipe_value(value: Any) -> str:
-    """Return a value as a recipe has it."""
+    """Return a value as written in a recipe."""
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(recipe_value, value))}]"
     if hasattr(value, "model_dump"):
@@ -98,9 +98,9 @@ def recipe_value(value: Any) -> str:
 def broken(
     options: Any, rules: Mapping[str, Rule], defaults: Mapping[str, Any], spell: Spelling = in_recipe
 ) -> str | None:
-    """Return the line on the first rule that `options` break, None where they keep all.
+    """Return a line on the first rule that `options` break, None if they break none.
 
-    options: has each as an attribute. rules, defaults: by name of an option. spell: how an option and its value are written.
+    options: an object with the options as attributes. rules, defaults: by the options' names. spell: writes an option.
     """
     for name, rule in rules.items():
         value, default = getattr(options, name), defaults[name]
@@ -123,7 +123,7 @@ def broken(
 
 
 def _idle(name: str, value: Any, default: Any, condition: Condition, options: Any, spell: Spelling) -> str:
-    """Return the line on an option whose condition is not met."""
+    """Return a line on an option whose condition is not met."""
     words, recipe = _words(condition, spell), spell is in_recipe
     absent = isinstance(condition, Where) or GIVEN in condition.values()
     if absent and not recipe:
@@ -164,7 +164,7 @@ T = TypeVar("T")
 
 
 class OptionGroup:
-    """The base of a dataclass of options: what its fields, those of all its parts, do not allow is a UsageError."""
+    """The base class of dataclasses of options, which raises UsageError for options that break a rule (`check`)."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -176,13 +176,13 @@ def option(
     kinds: Sequence[str] = (), renamed: Mapping[str, str] | None = None, goes_with: Condition | Sequence[Condition] = (),
     needed: bool = False, excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "",
 ) -> Any:
-    """Return a field that is an option of a command, too, which cli/options.py makes of it.
+    """Return a dataclass field that is also an option of a command (cli/options.py).
 
-    default: a type such as dict stands for what it makes. flag: where it is not the field's name; metavar: of its value;
-    least: of a number; choices: all values that it may have; required: on the command line; rare: --help-all alone lists
-    it. Of an encoder's options: changing: it changes vectors, so that kinds of encoders without it refuse it; kinds: the
-    only ones that have it. renamed: name in Python that an earlier version had -> what is written now. goes_with, needed,
-    excludes, why: as `stsbench.options.Rule` has them; `check` refuses what breaks them.
+    default: a value, or a type such as dict, which is called. flag: the flag, if it is not the field's name; metavar: the
+    placeholder of its value; least: the least number; choices: all allowed values; required: on the command line; rare: only
+    --help-all lists it. For an encoder's options: changing: it changes vectors, so that kinds of encoders without it refuse
+    it; kinds: the only kinds that have it. renamed: an earlier name in Python -> what is written now. goes_with, needed,
+    excludes, why: as in `stsbench.options.Rule`; `check` raises an error for options that break the rule.
     """
     known = {
         "help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required,
@@ -196,22 +196,22 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class SetOptions(OptionGroup):
-    """Where data sets are."""
+    """The location of data sets."""
 
     data_dir: Path | None = option(None, "Folder in SentEval's layout.")
     sample: bool = option(False, "The small data set inside the package.", excludes=("data_dir",))
 
 
 def flag_name(entry: Field[Any]) -> str:
-    """Return the flag of a field that is an option."""
+    """Return the flag of an option's field, such as --data-dir."""
     return str(entry.metadata["flag"] or f"--{entry.name.replace('_', '-')}")
 
 
 def check(options: Any) -> None:
     """Raise UsageError, one line, for the first option that is below its bound, none of its choices, or breaks a rule.
 
-    options: a dataclass with fields that `option` made; a rule on options that it does not have is not asked. The line is
-    the same whoever gave them: a command, a caller, a plan.
+    options: a dataclass with fields that `option` made; rules on options that it does not have are ignored. The error is the
+    same for options of a command, a function or a plan.
     """
     entries = {entry.name: entry for entry in fields(options) if "rule" in entry.metadata}
     for name, entry in entries.items():
@@ -221,7 +221,7 @@ def check(options: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag_name(entry)} must be a finite number, not {value}")
         if choices and value is not None and value not in choices:
-            # Other programs have words of their own, such as fp16, which is dtype=float16 here.
+            # Users of other programs write their names, such as fp16 for dtype=float16.
             _, equals, word = entry.metadata["renamed"].get(str(value), "").partition("=")
             meant = f"; write {flag_name(entry)} {word}" if equals else ""
             raise UsageError(f"{flag_name(entry)} {value} is unknown{meant or did_you_mean(str(value), choices)}")
@@ -245,8 +245,8 @@ def field_default(entry: Field[Any]) -> Any:
 def extensible(group: str) -> Callable[[type[T]], type[T]]:
     """Return a decorator that gives a frozen dataclass the fields of every dataclass among the entry points `group`.
 
-    An extension's options are so fields behind the core's, which does not name them, and its methods override the core's.
-    The decorator raises StsbenchError for a name that another one has: it would take its place.
+    Extensions thus add options, after the core's, without being named in the core, and their methods override the core's.
+    The decorator raises StsbenchError if two of the dataclasses have an option or method of the same name.
     """
 
     def add(core: type[T]) -> type[T]:
@@ -267,12 +267,12 @@ def takes(
     *groups: type, without: Sequence[str] = (), also: Callable[[], Iterable[str]] = tuple,
     renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that writes the options of these dataclasses into a function's signature, in the place of **named.
+    """Return a decorator that replaces **named in a function's signature by the options of these dataclasses.
 
-    without: options that are not arguments; also: gives the arguments that the function takes besides; renamed: what people
-    write instead of an argument -> what is written here, beside what the options say of themselves. The word of an
-    option's flag stands for its name. The function raises TypeError for an argument that is none of them, naming the one
-    that is meant, and for one that is given by both words.
+    without: options that are not arguments; also: returns further arguments that the function takes; renamed: names that
+    people write -> the argument to write, besides those of the options' own `renamed`. An option may be given by its flag's
+    word, too. The function raises TypeError for an unknown argument, with a suggestion, and for an argument that is given by
+    both its names.
     """
     entries = {entry.name: (entry, group) for group in groups for entry in fields(group) if entry.name not in without}
     meant = {old: [new] for old, new in renamed.items()}

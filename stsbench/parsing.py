@@ -1,4 +1,4 @@
-"""YAML and JSON that somebody else wrote: read within limits on size, depth and aliases, with errors of one line."""
+"""Reading of untrusted YAML and JSON, with limits on size, depth and aliases, and one-line errors."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import yaml
 
 from stsbench.errors import StsbenchError
 
-MOST_YAML = 1_000_000  # characters of a YAML text with its aliases written out; the largest here has 40,000
+MOST_YAML = 1_000_000  # characters of a YAML text with its aliases expanded; the largest of ours has 40,000
 MOST_JSON = 64_000_000  # bytes of a JSON file; the index of a model's shards has some 100,000, a tokenizer 30 million
-SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: eight times as quick
-DEEPEST = 64  # levels of nested lists and mappings; nobody's settings nest beyond ten
+SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C is eight times as fast
+DEEPEST = 64  # levels of nested lists and mappings; settings have ten at most
 
 
 class TooLargeError(ValueError):
-    """A text beyond one of the limits."""
+    """A text exceeds one of the limits."""
 
 
 def read_text(path: Path, most: int, error_class: type[StsbenchError] = StsbenchError) -> str:
-    """Return a UTF-8 file's text. Raises `error_class`, one line naming it, where it cannot be read or is over `most`
-    bytes."""
-    if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # a shell's pipes are there; another has no writer
+    """Return the text of a UTF-8 file. Raises `error_class`, one line that names the file, if it cannot be read or has more
+    than `most` bytes."""
+    if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # shells' pipes; another may never have a writer
         raise error_class(f"{path} is a pipe, not a file: not read")
     try:
-        with path.open("rb") as stream:  # not path.stat: what is piped in has no size
+        with path.open("rb") as stream:  # reading finds out the size, as pipes have none in path.stat
             content = stream.read(most + 1)
         text = content.decode("utf-8")
     except OSError as error:
@@ -43,7 +43,7 @@ def read_text(path: Path, most: int, error_class: type[StsbenchError] = Stsbench
 
 
 def read_json(path: Path, error_class: type[StsbenchError] = StsbenchError) -> Any:
-    """Return what a JSON file holds. Raises `error_class`, one line naming the file, where it is missing, not JSON,
+    """Return the content of a JSON file. Raises `error_class`, one line that names the file, if it is missing, not JSON,
     larger than MOST_JSON or nested deeper than DEEPEST."""
     try:
         return parse_json(read_text(path, MOST_JSON, error_class))
@@ -52,7 +52,7 @@ def read_json(path: Path, error_class: type[StsbenchError] = StsbenchError) -> A
 
 
 def read_json_object(path: Path, error_class: type[StsbenchError] = StsbenchError) -> dict[str, Any]:
-    """As `read_json`, for a file that must hold an object."""
+    """Return the object in a JSON file. Raises `error_class` as `read_json`, and for a file that does not hold an object."""
     value = read_json(path, error_class)
     if not isinstance(value, dict):
         kind = "a list" if isinstance(value, list) else "null" if value is None else "a single value"
@@ -61,8 +61,8 @@ def read_json_object(path: Path, error_class: type[StsbenchError] = StsbenchErro
 
 
 def parse_json(text: str, **options: Any) -> Any:
-    """Return what a JSON text holds; options: those of `json.loads`. Raises ValueError for what is not JSON or nests too
-    deeply."""
+    """Return the content of a JSON text. options: of `json.loads`. Raises ValueError for invalid JSON, and for JSON that is
+    nested too deeply."""
     try:
         value = json.loads(text, **options)
     except RecursionError as error:
@@ -83,7 +83,7 @@ def _inside(value: Any) -> Any:
 
 
 def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
-    """Return what a YAML text holds, read by the class `loader`. Raises as `compose_yaml`."""
+    """Return the content of a YAML text, read by the class `loader`. Raises the errors of `compose_yaml`."""
     node, reading = compose_yaml(text, loader)
     return None if node is None else reading.construct_document(node)
 
@@ -91,12 +91,12 @@ def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
 def compose_yaml(text: str, loader: Any) -> tuple[Any, Any]:
     """Return the root node of a YAML text, None if it is empty, and the `loader` that read it.
 
-    Raises TooLargeError beyond the limits, before any alias is written out; yaml.YAMLError for what is not YAML.
+    Raises TooLargeError beyond the limits, before any alias is expanded, and yaml.YAMLError for invalid YAML.
     """
     if len(text) > MOST_YAML:
         raise TooLargeError(f"it has {len(text):,} characters, at most {MOST_YAML:,} are read")
     depth, aliases = 0, False
-    for event in yaml.parse(text, loader):  # a pass of its own: composing recurses in C, without a limit
+    for event in yaml.parse(text, loader):  # before composing, which recurses in C, without a limit
         depth += _DEEPER.get(type(event), 0)
         aliases = aliases or type(event) is yaml.AliasEvent
         if depth > DEEPEST:
@@ -114,9 +114,9 @@ _DEEPER = {
 
 
 def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:
-    """Return characters of `node` with every alias replaced by what it stands for.
+    """Return the number of characters of `node` with all aliases expanded. Raises TooLargeError.
 
-    sizes: those of the nodes seen already, by id; above: the ids of the nodes that hold this one.
+    sizes: the numbers of nodes that were visited, by id; above: the ids of the nodes that contain this one.
     """
     if id(node) in above:
         raise TooLargeError("an alias stands for something that holds the alias itself")

@@ -1,4 +1,4 @@
-"""Processes: what ends one, its processors, threads and memory, and how any program starts them."""
+"""Processes: signals that end them, their processors, threads and memory, and starting workers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 
-_SAME = 1.0  # seconds in which a further signal is part of the first: `timeout` sends two, and so does Ctrl-C below torchrun
-# What the libraries read when they start; RAYON: tokenizers.
+_SAME = 1.0  # seconds in which a second signal is not a second request: `timeout` sends two, as does Ctrl-C under torchrun
+# Variables that libraries read when they start; tokenizers read RAYON's.
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 GUARD = 'if __name__ == "__main__":'
 
@@ -31,10 +31,10 @@ class StopNow(KeyboardInterrupt):
 
 
 class StopRequest:
-    """SIGINT or SIGTERM, held back until `deliver`, so that what is going on comes to an end first: `asked` is its number.
+    """A request to stop: SIGINT or SIGTERM, held back until `deliver`, so that work can be finished. asked: its number.
 
-    A second one, a second later or more, acts at once. Held back is what Python handles or leaves to the system, in the main
-    thread: elsewhere Python sets no handler, and no signal interrupts what runs there.
+    A second signal, a second later or more, acts at once. Signals are held back in the main thread only, unless they are
+    ignored or handled outside Python: in other threads Python sets no handlers, and signals do not interrupt them.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class StopRequest:
 
     @contextmanager
     def hold(self) -> Iterator[StopRequest]:
-        """Hold signals back in the block; one that is still held at its end acts then."""
+        """Hold signals back in the block; a signal that is still held back at the end then acts."""
         self._install()
         try:
             yield self
@@ -56,7 +56,7 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise StopNow in the block as soon as a signal arrives: nothing in it has to come to an end."""
+        """Raise StopNow in the block as soon as a signal arrives, for work that need not be finished."""
         self._at_once = True
         try:
             if self.asked is not None:
@@ -66,9 +66,9 @@ class StopRequest:
             self._at_once = False
 
     def deliver(self) -> None:
-        """Let the signal do what it does without us, now; comes back where a handler of the user's lets the process go on.
+        """Let the signal act now, by the original handler; return if a user's handler lets the process continue.
 
-        Raises Terminated where only another process was asked to stop.
+        Raises Terminated if only another process got a signal.
         """
         number, self.asked = self.asked, None
         self._release()
@@ -98,8 +98,8 @@ class StopRequest:
 
 
 def stop_on_sigterm() -> None:
-    """From now on the first SIGTERM raises Terminated in the main thread. Later ones are ignored: `timeout` sends two, and
-    the second would end what the first made the command write.
+    """Make the first SIGTERM raise Terminated in the main thread. Later ones are ignored: `timeout` sends two, and the
+    second would interrupt what the command writes after the first.
     """
 
     def stop(*_: Any) -> None:
@@ -111,21 +111,21 @@ def stop_on_sigterm() -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return 128 plus the signal's number, as shells have it: 143 for SIGTERM, 130 for Ctrl-C."""
-    causes = (error, error.__cause__, error.__context__)  # click wraps what it catches
+    """Return an interruption's exit code, 128 plus the signal's number, as in shells: 143 for SIGTERM, 130 for Ctrl-C."""
+    causes = (error, error.__cause__, error.__context__)  # click raises its own error from the one that it catches
     return 128 + (signal.SIGTERM if any(isinstance(cause, Terminated) for cause in causes) else signal.SIGINT)
 
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Let processes that start in this block not run the program's own file again, as multiprocessing has them do: what they
-    run is in modules. A script without a main guard would start everything anew in each of them.
+    """Keep processes that start in the block from running the program's main file again, as multiprocessing does: a script
+    without a main guard would start all its work anew in each process. What they run must be in modules.
 
-    StsbenchError in such a process itself: a module that it imported has started the work again.
+    Raises StsbenchError in such a process: a module that it imported has started the work again.
     """
     import multiprocessing
 
-    if multiprocessing.current_process().daemon:  # which Python lets start none
+    if multiprocessing.current_process().daemon:  # Python does not allow daemonic processes to start others
         raise StsbenchError("a process that was started to encode would start others: a file that it imports runs the work "
                             f"again; put that under {GUARD}")
     main = sys.modules["__main__"]
@@ -142,15 +142,15 @@ def cores() -> int:
 
 
 def worker_threads(workers: int) -> int:
-    """Return threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
+    """Return the number of threads for each of `workers` processes: $OMP_NUM_THREADS, else an equal share of processors."""
     configured = os.environ.get("OMP_NUM_THREADS", "")
     return int(configured) if configured.isdecimal() and int(configured) else max(1, cores() // workers)
 
 
 @contextmanager
 def limit_threads(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
-    """Let processes that start in the block have `count` threads each, and look for no module in the working folder
-    before they know where this one does; a variable that the user has set stays, unless `whatever_is_set`."""
+    """Limit processes that start in the block to `count` threads each, and keep them from importing modules from the working
+    folder (PYTHONSAFEPATH). Variables that the user has set stay, unless `whatever_is_set`."""
     values = {**dict.fromkeys(_VARIABLES, str(count)), "PYTHONSAFEPATH": "1"}
     before = {name: os.environ.get(name) for name in values if whatever_is_set or name not in os.environ}
     os.environ.update({name: values[name] for name in before})
@@ -168,19 +168,19 @@ _forgotten = 0  # the process's peak at the last `forget_peak`, bytes
 
 
 def peak_memory() -> int | None:
-    """Return the most that this process ever held resident, bytes; None where the system does not tell (Windows)."""
+    """Return the peak resident memory of this process in bytes; None if the system does not report it (Windows)."""
     largest = _peak_memory()
     return None if largest is None else max(largest, _forgotten)
 
 
 def return_memory() -> None:
-    """Give freed memory back to the system: by buffers of ever other sizes the heap of the C library grows, and stays."""
+    """Return freed memory to the system: buffers of changing sizes fragment the C library's heap, which otherwise grows."""
     with suppress(AttributeError, OSError, TypeError):  # macOS and Windows have no such function
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_peak() -> None:
-    """Count the peak of the memory anew, on Linux."""
+    """Reset the peak of resident memory that `peak_since` returns, on Linux."""
     global _forgotten
     _forgotten = peak_memory() or 0
     with suppress(OSError):
@@ -188,7 +188,7 @@ def forget_peak() -> None:
 
 
 def peak_since() -> int | None:
-    """Return the most that this process held resident since `forget_peak`, on Linux, else since its start, bytes."""
+    """Return the peak resident memory in bytes since `forget_peak`, on Linux, elsewhere since the start of the process."""
     with suppress(OSError, ValueError):
         for line in _STATUS.read_text("ascii", "replace").splitlines():
             if line.startswith("VmHWM:"):

@@ -1,6 +1,6 @@
-"""Names to objects, lazily, through entry points, and calls of what somebody else wrote: its mistakes are one line.
+"""Registry of protocols, methods and encoders by name: entry points, built-in ones included, that are loaded lazily.
 
-Built-in protocols and methods use the same mechanism as plugins; an error names class and file.
+It also suggests names for misspelt ones, and calls plugins' code, whose errors become a line that names class and file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, ClassVar, TypeVar
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 
-DEFAULT_PROTOCOL = "sts"  # what is measured where nobody names a protocol, and what a leaderboard opens with
+DEFAULT_PROTOCOL = "sts"  # the protocol of an evaluation that names none, and the first board of a leaderboard
 T = TypeVar("T")
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: str | None = None) -> str:
     """Return '; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'.
 
-    before: what stands before the closest ones where they are given, as `data.`; otherwise: the text where none is close.
+    before: a prefix of the suggested names, such as `data.`; otherwise: the text if no name is close.
     """
     names = list(known)
     lower = {candidate.lower().lstrip("-"): candidate for candidate in names}
@@ -42,28 +42,28 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "", otherwise: s
 
 
 def match_name(name: str, known: Iterable[str]) -> str:
-    """Return the known name that `name` is but for case and marks, as SimCSE is simcse and stsb is STS-B; `name` itself
-    where it is known, or there is none or several."""
+    """Return the known name that differs from `name` only by case and punctuation, as simcse from SimCSE and STS-B from
+    stsb; `name` itself if it is known, or if there is no such name or more than one."""
     names = list(known)
     fitting = [one for one in names if _plain(one) == _plain(name)]
     return fitting[0] if name not in names and len(fitting) == 1 else name
 
 
 class Suggesting:
-    """An object that says, of an attribute which it does not have, which one is meant."""
+    """A base class whose AttributeError suggests the attribute that is meant."""
 
     meant: ClassVar[Mapping[str, str]] = {}  # a name that people try -> what to write
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or hasattr(type(self), name):  # of a property that failed this raises its own error again
+        if name.startswith("_") or hasattr(type(self), name):  # a property that failed: its own error is raised again
             return object.__getattribute__(self, name)
         text = f"'{type(self).__name__}' object has no attribute '{name}'{suggestion(name, self)}"
         raise AttributeError(text, name=name, obj=None)  # without an object Python adds no suggestion of its own
 
 
 def suggestion(name: str, owner: Any) -> str:
-    """Return "; write ..." for a name in the `meant` of an object or module, else the closest of its public names; "" for
-    none."""
+    """Return "; write ..." for a name in `owner.meant`, else a suggestion of the closest public names of `owner`, "" if none
+    is close. owner: an object or module."""
     if name in owner.meant:
         return f"; write {owner.meant[name]}"
     return did_you_mean(name, [other for other in dir(owner) if not other.startswith("_")], otherwise="")
@@ -74,10 +74,10 @@ def _plain(name: str) -> str:
 
 
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:
-    """Return a line where the working folder holds something that is called as a built-in name, which was taken: how to get
-    it.
+    """Return, in a tuple, a line on how to use a file or folder of the working folder whose name is also a built-in name, as
+    the built-in one is used; () if there is no such file.
 
-    meaning: of the built-in one; before: what stands before the name where it is given, as `sts:`.
+    meaning: of the built-in name; before: what is written before names, such as `sts:`.
     """
     path = Path(name)
     if not path.exists():
@@ -92,11 +92,11 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
 
 def entry_point(group: str, name: str) -> EntryPoint | None:
-    """Return the entry point of an installed name, which is not loaded; None where there is none."""
+    """Return the entry point of an installed name, without loading it; None if there is none."""
     return _points(group).get(name)
 
 
-_of_files: dict[str, dict[str, Any]] = {}  # group -> name -> a class of a user's file, in this process alone
+_of_files: dict[str, dict[str, Any]] = {}  # group -> name -> a class of a user's file, registered in this process only
 
 
 def names(group: str) -> list[str]:
@@ -105,7 +105,7 @@ def names(group: str) -> list[str]:
 
 
 def register(group: str, name: str, kind: type) -> None:
-    """Register a class of a user's file for this process. Raises StsbenchError where an installed one has the name."""
+    """Register a class of a user's file for this process. Raises StsbenchError if the name is that of an installed one."""
     if name in _points(group):
         raise StsbenchError(f"{where(kind)}: its name, {name}, is that of an installed one: give it another")
     _of_files.setdefault(group, {})[name] = kind
@@ -117,7 +117,7 @@ def is_file_class(word: str) -> bool:
 
 
 def class_of_file(word: str) -> Any:
-    """Return what FILE.py:CLASS names. Raises StsbenchError, one line: no such file or class, or the file's own error."""
+    """Return the class FILE.py:CLASS. Raises StsbenchError, one line, if file or class do not exist or the file fails."""
     file, _, attribute = word.rpartition(":")
     if not Path(file).is_file():
         raise StsbenchError(f"{word}: there is no file {file}")
@@ -130,7 +130,7 @@ def class_of_file(word: str) -> Any:
 
 
 def file_module(file: Path, label: str) -> ModuleType:
-    """Return a Python file as a module, run once for each content. Raises StsbenchError, `label` and the error in a line."""
+    """Return a Python file as a module, run once for each content. Raises StsbenchError, one line with `label`."""
     digest = sha256_file(file)
     name = "stsbench_file_" + hashlib.sha256(f"{file} {digest}".encode()).hexdigest()[:16]
     if name in sys.modules:
@@ -139,7 +139,7 @@ def file_module(file: Path, label: str) -> ModuleType:
         spec = spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
             raise ImportError(f"{file} is not a Python file")
-        module = sys.modules[name] = module_from_spec(spec)  # pydantic and inspect look there while the file runs
+        module = sys.modules[name] = module_from_spec(spec)  # pydantic and inspect read sys.modules while the file runs
         try:
             spec.loader.exec_module(module)
         except BaseException:
@@ -152,14 +152,14 @@ def file_module(file: Path, label: str) -> ModuleType:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error of a file that was run in a line; of a syntax error FILE:LINE."""
+    """Return the error of a file that was run, in one line; for a syntax error with FILE:LINE."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
     return repr(error)
 
 
 def source_file(kind: type) -> dict[str, str] | None:
-    """Return name and digest of the user's file that a class was read from; None for an installed one."""
+    """Return name and digest of the user's file from which a class was read; None for an installed class."""
     module = vars(sys.modules.get(kind.__module__, sys))
     if "__sha256__" not in module:
         return None
@@ -185,8 +185,8 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, the `__dir__` and the `__all__` of a package whose names load on first use.
 
-    public: module -> the names that it has; a module beside the package's __init__.py, or with dots its whole name. group:
-    entry points, which are names, too.
+    public: module -> its public names; the module is a name inside the package, or a full name with dots. group: entry
+    points whose names are names of the package, too.
     """
     modules = {name: module if "." in module else f"{package}.{module}" for module, its in public.items() for name in its}
     further = names(group) if group else []
@@ -205,7 +205,7 @@ def lazy_names(
 
 
 def where(kind: type, name: str = "") -> str:
-    """Return CLASS (FILE), or CLASS.name (FILE:LINE) of one of its functions: for messages."""
+    """Return for messages CLASS (FILE) or, for the class's function `name`, CLASS.name (FILE:LINE)."""
     qualified_name, location = f"{kind.__name__}.{name}" if name else kind.__name__, _location(kind, name)
     return f"{qualified_name} ({location})" if location else qualified_name
 
@@ -213,10 +213,10 @@ def where(kind: type, name: str = "") -> str:
 def calling(
     kind: type, name: str, call: Callable[[], T], during: str = "", raising: type[StsbenchError] = StsbenchError
 ) -> T:
-    """Return call(), which runs code of the class `kind`; an error in it becomes `raising` with the class's line and the
-    cause.
+    """Return call(), which runs code of the class `kind`. Raises `raising`, with the line in the class and the cause, for
+    any error other than StsbenchError.
 
-    name: of what is called; during: when, such as "at step 3 of stage main". A StsbenchError passes as it is.
+    name: the called function's; during: when it is called, such as "at step 3 of stage main".
     """
     try:
         return call()
@@ -232,13 +232,13 @@ def calling(
 
 
 def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> None:
-    """Raise `raising` for a class that leaves out methods it must have."""
+    """Raise `raising` for a class that does not define all abstract methods."""
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise raising(f"{where(kind)} does not define {' and '.join(missing)}")
 
 
 def _location(kind: type, name: str) -> str:
-    """Return FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
+    """Return FILE:LINE of a function that the class defines, else FILE; "" for a class without a file (from a prompt)."""
     function = vars(kind).get(name)
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)) if function else None, "__code__", None)
     if code is not None:
@@ -248,7 +248,7 @@ def _location(kind: type, name: str) -> str:
 
 
 def _source(kind: type) -> str | None:
-    """Return the file a class is written in; None for one that was typed at a prompt."""
+    """Return the source file of a class; None for a class that was typed at a prompt."""
     try:
         return inspect.getsourcefile(kind)
     except (TypeError, OSError):

@@ -1,4 +1,4 @@
-"""A setting with its default, meaning and source, and what it goes with: of protocols, methods, recipes and vectors' steps.
+"""Settings of protocols, methods, recipes and post-processing: each with its default, meaning, source and rule.
 
     class NoiseOptions(Settings):
         noise: Literal["none", "gaussian"] = setting("none", "added to the second view", "Doe et al. 2024, section 3")
@@ -20,7 +20,7 @@ from stsbench.options import Condition, Rule, broken
 
 
 class Settings(BaseModel):
-    """Settings in the order of their records; an unknown key, and one that breaks another's rule, is an error."""
+    """A pydantic model of settings, in the order of records; unknown keys and settings that break a rule are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -35,11 +35,11 @@ def setting(
     default: Any, meaning: str, source: str = "", *, by: str = "", goes_with: Condition | Sequence[Condition] = (),
     needed: bool = False, excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "", **bounds: Any,
 ) -> Any:
-    """Return a field.
+    """Return a field of Settings.
 
     default: `...` for a setting that must be given. source: the paper and section, or the code, it is from. by: the option
-    or name that it is chosen by, where it cannot be changed alone: rows would carry another's name. goes_with, needed,
-    excludes, why: as `Rule` has them. bounds: pydantic's, as gt=0.
+    or name that chooses its value, if it cannot be changed alone, as rows would have a wrong name. goes_with, needed,
+    excludes, why: as in `Rule`. bounds: pydantic's, such as gt=0.
     """
     rule = Rule(goes_with, needed, excludes, why)
     extra: Any = {"source": source, "by": by} | ({"rule": rule} if rule != Rule() else {})
@@ -48,8 +48,8 @@ def setting(
 
 @dataclass(frozen=True)
 class Described:
-    """One setting in words. default: as JSON, "" of one that must be given; values: its type, words and bounds; goes_with:
-    without which it has no effect, "" where there is none."""
+    """A setting in words. default: as JSON, "" if it must be given; values: its type, choices and bounds; goes_with: the
+    condition without which it has no effect, or ""."""
 
     name: str
     values: str
@@ -67,7 +67,7 @@ class Described:
 
 
 def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Described]:
-    """Return the fields of `model`, in order. settings: the values that stand as defaults, such as those of a variant."""
+    """Return the fields of `model` in words, in order. settings: the values shown as defaults, such as a variant's."""
     rules, _ = setting_rules(model)
     return [
         Described(
@@ -79,7 +79,7 @@ def described(model: type[BaseModel], settings: Mapping[str, Any]) -> list[Descr
 
 
 def setting_defaults(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the defaults of `model` as JSON has them, without those of settings that must be given."""
+    """Return the defaults of `model` as JSON values, without settings that must be given."""
     defaults = {name: field.get_default(call_default_factory=True)
                 for name, field in model.model_fields.items() if not field.is_required()}
     return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
@@ -87,14 +87,14 @@ def setting_defaults(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def sections(model: type[BaseModel], above: str = "") -> dict[str, type[BaseModel]]:
-    """Return the models inside `model` by dotted key, each before those inside it."""
+    """Return the models inside `model`, at any depth, by dotted key; each precedes the models inside it."""
     inner = {f"{above}{name}": model_in(field.annotation) for name, field in model.model_fields.items()}
     return {key: section for name, part in inner.items() if part is not None
             for key, section in {name: part, **sections(part, f"{name}.")}.items()}
 
 
 def choosing_setting(model: type[BaseModel], name: str) -> str:
-    """Return what `setting` was told of a field as `by`; "" for one that can be changed alone, or is not there."""
+    """Return the argument `by` of a field's `setting`, the option that chooses its value; "" without one."""
     field = model.model_fields.get(name)
     return "" if field is None else _extra(field.json_schema_extra, "by")
 

@@ -1,8 +1,8 @@
-"""Generators of one's own for whatever torch draws at random: dropout, new weights, samples.
+"""Separate random generators for all that torch draws: dropout, new weights, samples.
 
-A training that draws from the process's generators has other weights as soon as a callback, another thread or another
-training draws from them, too. Within `drawing(generators)` this thread's draws come from `generators`, and the process's are
-left where they were. Seeded alike, both give the same numbers.
+A training that draws from the process's generators gets other weights if a callback, another thread or another training
+draws from them, too. Within `drawing(generators)` this thread draws from `generators`, and the process's generators are not
+advanced. With equal seeds both give the same numbers.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stsbench.errors import StsbenchError
 
-# Python functions that a mode sees as one call, and that draw under another name inside.
+# Python functions that a mode sees as a single call, and whose inner operations, with other names, draw.
 _COMPOSED = {
     "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax", "kaiming_uniform_", "kaiming_normal_", "lobpcg",
     "multi_head_attention_forward", "pca_lowrank", "svd_lowrank", "fractional_max_pool2d",
     "fractional_max_pool2d_with_indices", "fractional_max_pool3d", "fractional_max_pool3d_with_indices",
 }
 _MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
-_lent = Lock()  # held while one of the process's generators is in a state of ours
+_lent = Lock()  # held while one of the process's generators has the state of one of ours
 
 
 class Generators:
-    """A generator for each device, made when it is first drawn from."""
+    """A random generator for each device, created at its first draw."""
 
     def __init__(self, seed: int | None) -> None:
-        """seed: of every device's, as torch.manual_seed gives it; None: each goes on from where the process's stands."""
+        """Set the seed of all devices, as torch.manual_seed does; None: start from the process's generators."""
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Begin again, with this seed."""
+        """Restart all generators with this seed."""
         self._seed, self._made = seed, dict[torch.device, torch.Generator]()
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Return that of a device."""
+        """Return the generator of a device."""
         if device.type == "cpu":
             device = torch.device("cpu")  # accelerate calls the CPU of several processes cpu:0
         elif device.index is None:
@@ -51,7 +51,7 @@ class Generators:
         if device not in self._made:
             try:
                 generator = torch.Generator(device)
-            except RuntimeError:  # a device that draws by the CPU's
+            except RuntimeError:  # a device that draws from the CPU's generator
                 return self.generator(torch.device("cpu"))
             if self._seed is None:
                 generator.set_state(_of_process(device).get_state())
@@ -61,18 +61,18 @@ class Generators:
         return self._made[device]
 
     def copy(self) -> Generators:
-        """Return others that draw what these are going to draw."""
+        """Return a copy with the same states, which will draw the same numbers."""
         other = Generators(self._seed)
         for device, generator in self._made.items():
             other.generator(device).set_state(generator.get_state())
         return other
 
     def states(self, device: torch.device) -> dict[str, Tensor]:
-        """Return the state of the CPU's, and of that of another `device`, by the device's type."""
+        """Return the states of the generators of the CPU and of `device`, by the device's type."""
         return {one.type: self.generator(one).get_state() for one in (torch.device("cpu"), device)}
 
     def restore(self, states: Mapping[str, Tensor | None], device: torch.device) -> None:
-        """Go on from these states."""
+        """Set the generators of the CPU and of `device` to states from `states`."""
         for one in (torch.device("cpu"), device):
             if (state := states.get(one.type)) is not None:
                 self.generator(one).set_state(state)
@@ -80,7 +80,7 @@ class Generators:
 
 @contextmanager
 def drawing(generators: Generators) -> Iterator[Generators]:
-    """Within, whatever this thread draws by torch comes from `generators`. Blocks may be nested: the innermost counts.
+    """Let this thread's torch draw from `generators` in the block. Blocks may be nested: the innermost counts.
 
     >>> with drawing(Generators(7)):
     ...     first = torch.rand(3)
@@ -100,26 +100,26 @@ def drawing(generators: Generators) -> Iterator[Generators]:
 
 
 def current() -> Generators | None:
-    """Return those that this thread draws from; None: the process's."""
+    """Return the generators from which this thread draws; None: the process's."""
     mode = _mode()
     return None if mode is None else mode.generators
 
 
 def seeded() -> AbstractContextManager[Generators]:
-    """Within, draws come from generators seeded with 0, or from those of the block of `drawing` that this stands in: where a
-    library makes up what nobody reads, as weights that a checkpoint lacks, it is the same at every call."""
+    """Draw in the block from the generators of an outer `drawing`, else from ones seeded with 0. For libraries that draw
+    what is not used, such as weights that a checkpoint lacks: each call is the same, and the process's generators stay."""
     return drawing(current() or Generators(0))
 
 
 def forked() -> AbstractContextManager[Generators]:
-    """Within, draws leave the generators where they are: afterwards the same numbers are drawn again."""
+    """Draw in the block from copies of the current generators: afterwards the same numbers are drawn again."""
     generators = current()
     return drawing(Generators(None) if generators is None else generators.copy())
 
 
 def checkpointed(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-    """Return run(*inputs, **named), computed again where its gradient is, with the same draws, in the place of being kept
-    until then: what torch.utils.checkpoint does for draws from the process's generators."""
+    """Return run(*inputs, **named) with gradient checkpointing: activations are computed again in the backward pass, with
+    the same draws. torch.utils.checkpoint does so for draws from the process's generators only."""
     from torch.utils.checkpoint import checkpoint
 
     return checkpoint(
@@ -128,8 +128,8 @@ def checkpointed(run: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
 
 
 def repeated() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return what torch.utils.checkpoint takes as its context_fn: what surrounds the first pass, and what the one that
-    repeats it, which draws the same."""
+    """Return two contexts for torch.utils.checkpoint (a context_fn): for the first pass, and for the pass that repeats it
+    with the same draws."""
     generators = current()
     if generators is None:
         return nullcontext(), nullcontext()
@@ -150,7 +150,7 @@ def _repeatable(generators: Generators) -> Iterator[None]:
 
 
 class _Block(AbstractContextManager[None]):
-    """A context that may be entered more than once, as more than one gradient may be taken through a pass."""
+    """A context that may be entered more than once, as a checkpointed pass is repeated for each backward pass."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make, self._entered = make, list[AbstractContextManager[None]]()
@@ -164,12 +164,12 @@ class _Block(AbstractContextManager[None]):
 
 
 class _Draws(TorchFunctionMode):
-    """Finds this thread's calls that draw: only those pay for a look at each operation inside."""
+    """A mode that finds this thread's calls that draw, so that only these pay for inspecting each operation (`_Given`)."""
 
     def __init__(self, generators: Generators) -> None:
         super().__init__()
         self.generators, self.drawing = generators, _drawing_names()
-        self.repeatable = False  # whether a pass that is computed again will draw the same
+        self.repeatable = False  # whether a pass that is computed again draws the same numbers
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(func, "__name__", None), kwargs or {}
@@ -185,7 +185,7 @@ class _Draws(TorchFunctionMode):
 
 
 class _Given(TorchDispatchMode):
-    """Gives each operation that draws a generator of ours."""
+    """A mode that passes one of `generators` to each operation that draws."""
 
     def __init__(self, generators: Generators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -197,12 +197,12 @@ class _Given(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded not in func.tags or device.type == "meta":
             return func(*args, **kwargs)
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _MADE_OF_OTHERS):
-            with self:  # inference mode lets an operation through whole that is made of others, as dropout is
+            with self:  # in inference mode composite operations, such as dropout, are not split into those that draw
                 return func._op_dk(_MADE_OF_OTHERS, *args, **kwargs)
         generator = self.generators.generator(torch.device(device))
         if generator.device.type == torch.device(device).type:
             func, at = _taking_a_generator(func)
-        else:  # the device draws by the CPU's, and takes none
+        else:  # the device draws from the CPU's generator, and takes no other
             at = None
         if at is None and func is torch.ops.aten.native_dropout.default and device.type == "cuda" and args[2] is not False:
             dropped, kept = torch.ops.aten._fused_dropout(args[0], 1 - args[1], generator)  # the same kernel
@@ -217,7 +217,7 @@ class _Given(TorchDispatchMode):
 
 @cache
 def _drawing_names() -> frozenset[str]:
-    """Return the functions of torch that draw: those that torch itself has marked, and those made of them."""
+    """Return the names of torch's functions that draw: those that torch marks, and those composed of them."""
     drawing = set(_COMPOSED)
     for schema in torch._C._jit_get_all_schemas():
         library, _, name = schema.name.partition("::")
@@ -228,7 +228,7 @@ def _drawing_names() -> frozenset[str]:
 
 
 def _draws(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operation that takes no generator draws: attention without dropout is marked as well."""
+    """Return whether an operation that takes no generator draws: torch marks attention even without dropout."""
     if operation is torch.ops.aten._fused_sdp_choice.default:
         return False
     names = [name for name, _ in _arguments(operation)]
@@ -238,8 +238,8 @@ def _draws(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bo
 
 @cache
 def _taking_a_generator(operation: Any) -> tuple[Any, int | None]:
-    """Return the operation, or its overload that takes a generator as well, and where among its arguments; None: none
-    does."""
+    """Return the operation, or its overload with a generator, and the index of that argument; None if no overload takes
+    a generator."""
     arguments = _arguments(operation)
     for overload in (operation, *(getattr(operation.overloadpacket, name) for name in operation.overloadpacket.overloads())):
         names = _arguments(overload)
@@ -257,8 +257,8 @@ def _foreign(argument: tuple[str, str]) -> bool:
 
 
 def _lend(generator: torch.Generator, device: torch.device, draw: Callable[[], Any]) -> Any:
-    """Return draw(), which takes no generator and draws from the process's: that is in the state of `generator`
-    meanwhile."""
+    """Return draw(), which draws from the process's generator, with the state of `generator` lent to that generator in the
+    meantime."""
     of_process = _of_process(device)
     with _lent:
         before = of_process.get_state()
@@ -275,10 +275,10 @@ def _of_process(device: torch.device) -> torch.Generator:
         return torch.default_generator
     module = getattr(torch, device.type)
     if device.type != "mps" and not hasattr(module, "default_generators"):
-        return torch.default_generator  # a device that draws by the CPU's
+        return torch.default_generator  # a device that draws from the CPU's generator
     if device.type == "mps":
         return module._get_default_mps_generator()  # type: ignore[no-any-return]
-    module.init()  # which makes the generators
+    module.init()  # creates the generators
     return module.default_generators[device.index or 0]  # type: ignore[no-any-return]
 
 
@@ -287,8 +287,8 @@ def _mode() -> _Draws | None:
 
 
 def _check_repeated() -> None:
-    """Raise StsbenchError within torch.utils.checkpoint: it would draw anew where it computes the pass again, as it knows
-    of no generators but the process's, and the gradient would be that of another pass."""
+    """Raise StsbenchError within torch.utils.checkpoint, which restores only the process's generators: the pass that is
+    computed again would draw other numbers, and give a wrong gradient."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":

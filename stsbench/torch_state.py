@@ -1,6 +1,6 @@
-"""torch's ambient settings (autocast, precisions, default type and device, ...) as a fresh process has them, for a while.
+"""Blocks in which torch's ambient settings (autocast, precisions, default type and device, ...) are those of a new process.
 
-A vector that is recorded as float32, cached or scored must not depend on what the calling program has switched on.
+A vector that is recorded as float32, cached or scored must not depend on settings of the calling program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
-# In this order: what an operation has not been given it takes from its backend, and a backend from "generic".
+# In this order, as an operation without a setting has that of its backend, and a backend that of "generic".
 _FLOAT32 = [("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"),
             ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")]
 _NUMPY = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
@@ -21,17 +21,17 @@ _Setting = tuple[Callable[[], Any], Callable[[Any], Any], Any]
 _Change = tuple[Callable[[Any], Any], Any]
 _lock = threading.Lock()
 _rounding = threading.Lock()
-_open = Counter[int]()  # blocks in each thread: what is set for the whole process stays fresh until the last one ends
-_later: list[_Change] = []  # what is to be put back then
+_open = Counter[int]()  # thread -> its open blocks: process-wide settings stay fresh until the last block ends
+_later: list[_Change] = []  # settings to restore when the last block ends
 
 
 @contextmanager
 def fresh_torch(gradients: bool = False) -> Iterator[None]:
-    """No autocast, float32 products in full, float32 on the CPU by default, and every other switch that moves a number as
-    torch and numpy have it at their start; afterwards all is as it was. gradients: whether the block trains something.
+    """Set the switches of torch and numpy that change numbers, in the block: no autocast, full float32 precision, float32
+    and the CPU as defaults, the others as at their start. Afterwards all are restored. gradients: whether they are on.
 
-    Where torch was not imported yet nothing is done, and nothing is imported. Blocks may be nested, and run in several
-    threads at a time.
+    If torch was not imported, nothing is done, and nothing is imported. Blocks may be nested, and run in several threads at
+    a time.
     """
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "autocast"):  # not imported, or just being imported by another thread
@@ -53,22 +53,22 @@ def fresh_torch(gradients: bool = False) -> Iterator[None]:
         if _flushes():
             torch.set_flush_denormal(False)
             restored.callback(torch.set_flush_denormal, True)
-        if torch.get_default_device().type != "cpu":  # a mode for every call: not entered without need
+        if torch.get_default_device().type != "cpu":  # only then, as the mode slows down every call
             restored.enter_context(torch.device("cpu"))
         yield
 
 
 @contextmanager
 def outside_torch() -> Iterator[None]:
-    """For code of a user's within a block of `fresh_torch`, as a callback: it draws from the process's generators, and
-    nothing that it sets in torch or numpy, or leaves open, acts on what comes after it."""
+    """Run a user's code, such as a callback, within a block of `fresh_torch`: it draws from the process's generators, and
+    all that it sets or leaves open in torch or numpy is undone afterwards."""
     import numpy as np
     import torch
     from torch.overrides import _get_current_function_mode_stack
 
     switched = [(kind, torch.is_autocast_enabled(kind)) for kind in _DEVICES]
     gradients, threads, errors, flushes = torch.is_grad_enabled(), torch.get_num_threads(), np.geterr(), _flushes()
-    # What looks at this thread's calls of torch: a default device, a user's TorchFunctionMode, draws of ours.
+    # Modes that intercept this thread's calls of torch: a default device, a user's TorchFunctionMode, `drawing`'s mode.
     modes, device = list(_get_current_function_mode_stack()), torch.get_default_device()
     _put_modes([mode for mode in modes if not type(mode).__module__.startswith("stsbench.")
                 and not isinstance(mode, torch.utils._device.DeviceContext)])
@@ -96,8 +96,8 @@ def outside_torch() -> Iterator[None]:
 
 @contextmanager
 def autocast_once() -> Iterator[None]:
-    """Around one pass under autocast: the weights it rounds are kept until its end, and no longer, whatever autocast the
-    caller is inside of. torch keeps them for the process: two such passes wait for one another."""
+    """Keep the rounded weights of a pass under autocast until the end of the block only, whatever autocast the caller is in.
+    As torch caches them for the whole process, such blocks of several threads run one after another."""
     import torch
 
     with _rounding:
@@ -113,16 +113,16 @@ def autocast_once() -> Iterator[None]:
                 torch.autocast_increment_nesting()
 
 
-_left_open: list[Any] = []  # inference modes that a callback left on, switched off: freed, they would be on again
+_left_open: list[Any] = []  # contexts that switch off inference modes of callbacks; freed, they would switch them on again
 
 
 @contextmanager
 def _process_settings(torch: Any) -> Iterator[None]:
-    """Make fresh what is set for all threads, until the block ends, or until those of other threads have."""
+    """Set process-wide settings to the values of `_settings` until the block, and those of other threads, have ended."""
     thread = threading.get_ident()
     with _lock:
         changed = _put_fresh(torch)
-        if _open.keys() - {thread}:  # then it is what a thread changes for a moment, as one that loads a model in float16
+        if _open.keys() - {thread}:  # another thread's temporary change (of a model that loads in float16) is not restored
             changed = []
         _open[thread] += 1
     try:
@@ -142,12 +142,12 @@ def _process_settings(torch: Any) -> Iterator[None]:
 
 
 def _put_fresh(torch: Any) -> list[_Change]:
-    """Put every setting of the process as it is at torch's start; those that were not, with what they were."""
+    """Set all process-wide settings to the values of `_settings`; return those that changed, with their old values."""
     changed = list[_Change]()
     for get, put, wanted in _settings(torch):
         try:
             old = get()
-        except RuntimeError:  # torch refuses the older name of a setting where a newer one was used
+        except RuntimeError:  # torch raises for a setting's old name if its new name was used
             continue
         if old != wanted:
             put(wanted)
@@ -171,16 +171,16 @@ def _put_modes(modes: list[Any]) -> None:
 
 
 def _flushes() -> bool:
-    """Return whether this thread takes numbers near 0 for 0, as torch.set_flush_denormal has it, which tells nobody."""
+    """Return whether this thread flushes denormal numbers to 0 (torch.set_flush_denormal), for which torch has no getter."""
     return sys.float_info.min / 2 == 0
 
 
 def _settings(torch: Any) -> Iterator[_Setting]:
-    """Yield how each setting of the process is read, how it is written, and what it is to be."""
+    """Yield a getter, a setter and the required value of each process-wide setting."""
     cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
     yield torch.get_default_dtype, torch.set_default_dtype, torch.float32
     yield torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
-    yield _attribute(cudnn, "allow_tf32", False)  # switched on at torch's start: float32 convolutions of 10 bits
+    yield _attribute(cudnn, "allow_tf32", False)  # torch's default is True: float32 convolutions with 10 bits
     if hasattr(torch._C, "_get_fp32_precision_getter"):  # torch 2.9
         yield from (_float32(torch, *names) for names in _FLOAT32)
     yield (lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
@@ -208,7 +208,7 @@ def _attribute(owner: Any, name: str, wanted: Any) -> _Setting:
 
 
 def _float32(torch: Any, backend: str, operation: str) -> _Setting:
-    """Return how float32 is multiplied: "none" and "ieee" are both in full, and are left as they are."""
+    """Return the setting of float32 products; "none" and "ieee" both mean full precision, so that neither is changed."""
 
     def get() -> str:
         now: str = torch._C._get_fp32_precision_getter(backend, operation)

@@ -1,4 +1,4 @@
-"""Numbers and foreign text in sentences."""
+"""Formatting of numbers, names and untrusted text for messages, terminals and CSV."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
-_IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no terminal obeys them
-# Copied in one piece: what stands between backquotes, an option with its quoted value, a command up to the next mark.
+_IN_TEXT = "\n\t\u200c\u200d"  # the last two join or separate letters and emoji, and do not control a terminal
+# Not broken, as users copy it: code in backquotes, an option with its quoted value, a command up to the next punctuation.
 _COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?: (?!-- )[^\s;:,)]+)*[^\s]*|\S+")
 
 
 def counted(number: int, noun: str) -> str:
-    """Return "1 row", "1,234 rows": a number of things whose plural ends in s."""
+    """Return a number with its noun, whose plural ends in s: "1 row", "1,234 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return "", "a", "a and b", "a, b and c"."""
+    """Return a list of names in words: "", "a", "a and b", "a, b and c"."""
     *before, last = [*names] or [""]
     return f"{', '.join(before)} and {last}" if before else last
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Return "MSRpar 750, OnWN 750": names with their counts."""
+    """Return names with their counts: "MSRpar 750, OnWN 750"."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def sized(count: int) -> str:
-    """Return "812 bytes", "3.4 kB", "17 MB", "1.9 GB": bytes in decimal units."""
+    """Return a number of bytes in decimal units: "812 bytes", "3.4 kB", "17 MB", "1.9 GB"."""
     size, unit = float(count), ""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if size < 999.5 or unit == "TB":
@@ -39,9 +39,9 @@ def sized(count: int) -> str:
 
 
 def visible(text: str, allowed: str = "") -> str:
-    """Return one line: control characters, those that change the direction of writing and lone surrogates as escapes.
+    """Return text as one line, with control and formatting characters, line separators and lone surrogates escaped.
 
-    The characters of `allowed` stay as they are.
+    allowed: characters that are not escaped.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -49,12 +49,13 @@ def visible(text: str, allowed: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Return the same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
+    """Return text for a terminal, as `visible`, but with line ends and tabs: nothing in it moves a cursor or sets a
+    colour."""
     return visible(text, _IN_TEXT)
 
 
 def display_width(text: str) -> int:
-    """Return the columns of a terminal that a line takes: two for a character of Chinese, none for an accent."""
+    """Return the width of a line in a terminal's columns: two for a Chinese character, none for a combining accent."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -63,8 +64,8 @@ def display_width(text: str) -> int:
 
 
 def break_lines(text: str, width: int) -> str:
-    """Return `text` in lines of at most `width` columns: none ends within a word, or within a command or a path, which is
-    copied in one piece."""
+    """Return `text` in lines of at most `width` columns, broken between words, but not within a command or a path, which
+    users copy."""
     return "\n".join(line if display_width(line) <= width else _break_line(line, width) for line in text.split("\n"))
 
 
@@ -83,19 +84,18 @@ _FORMULA = re.compile("(^|[;\n])(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])")
 
 
 def csv_cell(text: str) -> str:
-    """Return the same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many
-    split; a number stays one."""
+    """Return text for a cell of CSV, with an apostrophe before formulas, which spreadsheets would run, also after
+    semicolons, at which many split cells. Numbers stay unchanged."""
     if _NUMBER.fullmatch(text):
         return text
     return _FORMULA.sub(r"\1\2'", printable(text))
 
 
-_LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"  # a path of this machine
+_LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"  # a local path
 
 
 def without_paths(argument: str) -> str:
-    """Return an argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` ->
-    words:glove.txt."""
+    """Return a command's argument without the folders of local paths: `words:/home/me/glove.txt` -> words:glove.txt."""
 
     def last(match: re.Match[str]) -> str:
         if match[1] == ":" and match[2].startswith("//"):

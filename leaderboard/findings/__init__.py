@@ -1,1 +1,1 @@
-"""What pages of the repository show of its board."""
+"""Pages, tables and pictures of docs/ that are made from the board."""

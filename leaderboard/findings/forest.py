@@ -1,4 +1,4 @@
-"""The README's picture: the best rows of STS by Spearman, all; each with its score, its interval and that of its rank."""
+"""The README's forest plot: the best rows of STS (Spearman, all), each with its score, its interval and that of its rank."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stsbench.leaderboard.ranks.board import Board, Row, Tab
 
 from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 
-ROWS = 10  # rows for each kind of training
-# In user units: 590 across is still read on a phone; a label's line of LONGEST characters has room.
+ROWS = 10  # the most rows for each kind of training
+# In user units: a width of 590 is still readable on a phone, and LEFT leaves room for LONGEST characters of a label.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 590.0, 292.0, 470.0, 21.0, 46.0, 73.0
-LONGEST, NEXT = 42, 13.0  # characters of a label's line; what each further line takes
+LONGEST, NEXT = 42, 13.0  # characters of a label's line; the height of each further line
 NOTES = (
     "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be first.",
     "Rank: its 95 % interval, jointly, among all rows measured here. Test sentences: of any of",
@@ -23,8 +23,8 @@ NOTES = (
 
 
 def forest(board: Board) -> str:
-    """Return SVG, a file of its own, white or dark as the page; "" where nothing has been measured. Equal boards give equal
-    bytes.
+    """Return the forest plot as the text of an SVG file, in light and dark; "" where nothing has been measured. Equal boards
+    give equal bytes.
 
     A filled dot is a row that could be first at 95 %, jointly with all others.
     """
@@ -71,7 +71,7 @@ def forest(board: Board) -> str:
 
 
 def _label(row: Row, shared: bool) -> list[str]:
-    """Return a row's name on as many lines as it takes, with the backbone where others have the same."""
+    """Return a row's method on as many lines as needed, with the backbone if `shared`: other rows have the same method."""
     name = f"{row.method} ({row.backbone})" if shared else row.method
     return textwrap.wrap(" ".join(name.split()), LONGEST) or [row.id]
 
@@ -96,7 +96,7 @@ def _limits(tab: Tab, rows: Sequence[Row]) -> tuple[float, float]:
     cells = [row.cells[tab.lead] for row in rows]
     low = min(cell.value if cell.low is None else cell.low for cell in cells)
     high = max(cell.value if cell.high is None else cell.high for cell in cells)
-    margin = max(0.03 * (high - low), 0.05)  # one row alone has a width, too
+    margin = max(0.03 * (high - low), 0.05)  # never 0, even for a single row without an interval
     return low - margin, high + margin
 
 

@@ -1,4 +1,4 @@
-"""The picture of protocol sensitivity: a line a row, settings across, averages upwards; where lines cross, rows swap."""
+"""The plot of protocol sensitivity: a line per row, settings on the x axis, averages on the y axis."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from xml.sax.saxutils import escape
 
 from .sensitivity import Sensitivity
 
-# In user units; 480 across is read on a phone of 390 pixels at four fifths of its size.
+# In user units; a width of 480 is readable on a phone of 390 pixels, at four fifths of its size.
 WIDTH, LEFT, STEP, GAP, TOP, FOOT = 480.0, 44.0, 45.0, 12.0, 28.0, 46.0
 LABEL, LINE = 12, 14.0  # font size, and the height a line of text takes
 PLACE, PLACE_LINE = 10, 11.0
-CHARACTERS = 22  # what fits on a label's line at the right
+CHARACTERS = 22  # the most characters of a label's line at the right
 COLOURS = ("#1f6feb", "#ca7050", "#0e4815", "#a0297c", "#5d33a1", "#997406", "#b72449", "#00344b")
 DARK_COLOURS = ("#6cb0ff", "#c57d31", "#5ecc8e", "#7276e9", "#8e79c2", "#dfbe5c", "#ffd0d2", "#6aabb5")
 TEXT, PAPER, MUTED = "#1f2328", "#ffffff", "#59636e"
 _DARK = {PAPER: "#14181d", MUTED: "#9198a1", **dict(zip(COLOURS, DARK_COLOURS, strict=True))}
-# A page in the dark shows a picture dark: a style beats the attributes.
+# A dark page shows the picture in dark colours, since a style overrides the attributes.
 DARK_STYLE = "<style>@media (prefers-color-scheme: dark) {{ svg {{ fill: #e6edf3; color: #e6edf3 }} {} }}</style>".format(
     " ".join(f'[{what}="{light}"] {{ {what}: {dark} }}' for light, dark in _DARK.items() for what in ("fill", "stroke"))
 )
@@ -26,7 +26,7 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def picture(sensitivity: Sensitivity) -> str:
-    """Return SVG, a file by itself, white or dark as the page. Equal input gives equal bytes on every machine."""
+    """Return the plot as the text of an SVG file, in light and dark. Equal input gives equal bytes on every machine."""
     plan = _Plan(sensitivity)
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(plan.height)}" width="{_n(1.5 * WIDTH)}" '
@@ -41,7 +41,7 @@ def picture(sensitivity: Sensitivity) -> str:
         f'<rect width="{_n(WIDTH)}" height="{_n(plan.height)}" fill="{PAPER}"/>',
         *_axes(plan),
     ]
-    # As many as there are colours are in colour, on top of the others.
+    # The first rows get a colour each, on top of the others, which are grey.
     for row in sensitivity.rows[len(COLOURS) :]:
         parts += _curve(plan, row, MUTED, 0.75)
     for row, colour in zip(sensitivity.rows, COLOURS, strict=False):
@@ -52,7 +52,7 @@ def picture(sensitivity: Sensitivity) -> str:
 
 
 class _Plan:
-    """Where everything stands: x of the settings, y of a value, and the labels, moved so that none overlap."""
+    """The layout of the plot: x of the settings, y of a value, and labels, moved so that none overlap."""
 
     def __init__(self, sensitivity: Sensitivity) -> None:
         self.settings, self.rows, self.rank = sensitivity.settings, sensitivity.rows, sensitivity.position
@@ -63,7 +63,7 @@ class _Plan:
         self.bottom = TOP + max(250.0, sum(heights), PLACE_LINE * len(self.rows))
         self.height = self.bottom + FOOT
         low, high = min(self.average.values()), max(self.average.values())
-        margin = max(0.04 * (high - low), 0.05)  # never so narrow that two-decimal ticks would repeat
+        margin = max(0.04 * (high - low), 0.05)  # wide enough that ticks of two decimals differ
         self.low: float = low - margin
         self.high: float = high + margin
         last = self.settings[-1]
@@ -80,7 +80,7 @@ class _Plan:
 
 
 def _across(settings: Sequence[str]) -> dict[str, float]:
-    """Return x of each setting; a gap where the metric changes."""
+    """Return setting -> x, with a gap where the metric changes."""
     x, at, before = {}, LEFT + 6, ""
     for setting in settings:
         metric = setting.split()[-1]
@@ -91,12 +91,12 @@ def _across(settings: Sequence[str]) -> dict[str, float]:
 
 
 def spread_out(positions: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Return centres of labels of these heights, as near to those `positions` as can be (least squares) without an overlap.
+    """Return the centres of labels of these heights, as near to `positions` (least squares) as possible without overlap.
 
-    Inside `top` to `bottom` where they fit there; equal wishes keep their order.
+    They lie between `top` and `bottom` if they fit; labels of equal positions keep their order.
     """
     order = sorted(range(len(positions)), key=lambda i: positions[i])
-    # Less the heights above it, each label's upper edge needs only not be above the one before: isotonic regression.
+    # With the heights of the labels above subtracted, upper edges need only be in ascending order: isotonic regression.
     above, edges = 0.0, []
     for i in order:
         edges.append(positions[i] - heights[i] / 2 - above)
@@ -117,7 +117,7 @@ def spread_out(positions: Sequence[float], heights: Sequence[float], top: float,
 
 
 def wrapped(name: str) -> list[str]:
-    """Return a name on one or two lines of CHARACTERS; what is too long loses its middle."""
+    """Return a name on one or two lines of at most CHARACTERS; a second line that is too long loses its middle."""
     name = " ".join(name.split())
     if len(name) <= CHARACTERS:
         return [name]
@@ -155,7 +155,7 @@ def _axes(plan: _Plan) -> list[str]:
 
 
 def _curve(plan: _Plan, row: str, colour: str, thickness: float) -> list[str]:
-    """Return the line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
+    """Return the SVG of a row's line, its points, and a leader to its label, which may have been moved."""
     stroke = f'stroke="{colour}"'
     at = [(plan.x[setting], plan.y(plan.average[setting, row])) for setting in plan.settings]
     end, y = at[-1]
@@ -167,7 +167,7 @@ def _curve(plan: _Plan, row: str, colour: str, thickness: float) -> list[str]:
 
 
 def _words(plan: _Plan, row: str) -> list[str]:
-    """Return the places along the line and the name at its end."""
+    """Return the SVG of a row's ranks along its line, and of its name at the end."""
     parts = []
     for setting, x in plan.x.items():
         parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
@@ -182,7 +182,7 @@ def _words(plan: _Plan, row: str) -> list[str]:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, 3 to 8 of them, 1, 2 or 5 times a power of ten apart."""
+    """Return 3 to 8 round numbers from low to high, whose distance is 1, 2 or 5 times a power of ten."""
     step = 10.0 ** math.floor(math.log10((high - low) / 3))
     step *= next((factor for factor in (5, 2) if (high - low) / (step * factor) >= 3), 1)
     return [round(number * step, 6) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
@@ -198,10 +198,10 @@ def _described(sensitivity: Sensitivity) -> str:
 
 
 def _n(number: float) -> str:
-    """Return a coordinate: two decimals at most, never -0."""
+    """Return a coordinate as text, with at most two decimals and never -0."""
     return f"{round(number, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
 def _text(text: str) -> str:
-    # "=" as a reference: no name can look like an attribute to whoever searches the picture for handlers.
+    # "=" is escaped, too, so that no name looks like an attribute in a search of the picture for event handlers.
     return escape(_NO_XML.sub("\ufffd", text), {"=": "&#61;"})

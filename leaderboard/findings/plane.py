@@ -1,4 +1,4 @@
-"""`leaderboard.plot`: the entries on one backbone in the plane of two scores, by matplotlib."""
+"""The function `leaderboard.plot`: a scatter plot of the entries on one backbone by two scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TAB = "sts-spearman-all"
-LINE = 0.155  # inches that a name below the picture takes
+LINE = 0.155  # height of a name below the plot, in inches
 LONGEST = 44  # characters of a name
 
 
@@ -34,11 +34,11 @@ def plot(
     backbone: str, against: tuple[str, str], *, board: str | Path | None = None, records: str | Path | None = None,
     tab: str = "sts-spearman-all", column: str = "Avg", output: str | Path | None = None,
 ) -> Axes:
-    """Draw the measured entries on one backbone in the plane of two scores: a point for each seed, a number at their mean.
+    """Draw a scatter plot of the measured entries on one backbone by two scores: a point per seed, a number at each mean.
 
-    backbone: as the entries name it. against: (tab, column) of the score upwards; tab, column: of the one across; a tab by
-    its name in the page's address. board, records: as `load` takes them. output: a .png or .svg file to write, both without
-    a suffix. Returns matplotlib axes. Raises StsbenchError where the board has none of these.
+    backbone: as the entries name it. tab, column: the score on the x axis, with the tab's id in the page's address; against:
+    (tab, column) of the score on the y axis. board, records: as in `load`. output: a .png or .svg file to write; both if it
+    has no suffix. Returns matplotlib axes. Raises StsbenchError where no entry on the backbone has both scores.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.plot("BERT-base", ("transfer-accuracy", "Avg"), board="board")
@@ -47,7 +47,7 @@ def plot(
     """
     target = None if output is None else Path(output)
     if target:
-        targets(target)  # a wrong suffix is an error before anything is read
+        targets(target)  # refuses a wrong suffix before the board is read
     with style():
         drawing = figure(find_board(board), backbone, against, tab, column, records)
         if target:
@@ -58,7 +58,7 @@ def plot(
 
 @dataclass(frozen=True)
 class _Entry:
-    """One entry's runs that were measured in both tabs: (n,) scores in each, run by run. of: all of its runs."""
+    """An entry's runs with both scores. across, up: (n,) scores of the runs on the x and y axis; of: number of all runs."""
 
     name: str
     of: int
@@ -71,7 +71,7 @@ class _Entry:
 
     @property
     def whole(self) -> bool:
-        """Return whether every run was measured under both tabs."""
+        """Return whether every run has both scores."""
         return len(self.across) == self.of
 
     @property
@@ -85,12 +85,12 @@ def figure(
     root: Path, backbone: str, against: tuple[str, str], tab: str = TAB, column: str = AVERAGE,
     records: str | Path | None = None,
 ) -> Any:
-    """Return a matplotlib figure of the entries of the board `root` that have this backbone: a column of `tab` across, and
-    upwards that of another, `against`: (tab, column). A run that was measured in one of the two alone is left out: the
-    mean of such an entry is of its other runs, and drawn hollow.
+    """Return a matplotlib figure of the entries of the board `root` on this backbone: a column of `tab` on the x axis, and
+    `against`, a (tab, column), on the y axis. Runs with one of the two scores only are left out; the mean of such an entry
+    is that of its other runs, and its point is hollow.
 
-    The entries are numbered by the score across, the best first. records: where the board's runs lie, as `records_folder`
-    takes it. Raises StsbenchError where the board has no such backbone, or no entry on it was measured in both.
+    The entries are numbered by the score on the x axis, highest first. records: as in `records_folder`. Raises StsbenchError
+    where the board has no such backbone, or no entry on it has both scores.
     """
     entries, lines = scored_entries(root, records)
     chosen = _of_backbone(entries, backbone, root)
@@ -108,7 +108,7 @@ def figure(
 
 
 def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> list[LoadedEntry]:
-    """Return those of a board's entries that have this backbone. Raises StsbenchError where none has."""
+    """Return the entries with this backbone. Raises StsbenchError where there are none."""
     chosen = [entry for entry in entries if entry.entry.backbone == backbone]
     if not chosen:
         known = sorted({entry.entry.backbone for entry in entries})
@@ -119,13 +119,13 @@ def _of_backbone(entries: Sequence[LoadedEntry], backbone: str, root: Path) -> l
 def entry_scores(
     entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str
 ) -> dict[Path, float]:
-    """Run folder -> an entry's score in a column of a tab, in the tab's unit; {} where it was not measured so."""
+    """Return run folder -> score of an entry's runs in a column of a tab, in the tab's unit, for runs that have it."""
     return {run.folder: line.cells[column].value for run in entry.runs for line in lines[run.folder]
             if slug(line) == tab and column in line.cells}
 
 
 def _draw(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any:
-    names = 0.3 + LINE * -(-len(rows) // 2)  # two columns of them
+    names = 0.3 + LINE * -(-len(rows) // 2)  # the height of the names, in two columns
     drawing = new_figure(PAGE, 4.6 + names)
     axes, below = drawing.subplots(2, 1, height_ratios=(4.6, names))
     for row in rows:
@@ -142,14 +142,14 @@ def _draw(rows: Sequence[_Entry], labels: tuple[str, str], backbone: str) -> Any
     axes.set_title(f"{backbone}: each seed (small) and the mean of an entry's\n(large, numbered; hollow: not of all seeds)",
                    loc="left")
     _list_names(below, rows)
-    seeds = [[(x, y)] * 2 for row in rows for x, y in zip(row.across, row.up, strict=True)]  # no number may cover one
+    seeds = [[(x, y)] * 2 for row in rows for x, y in zip(row.across, row.up, strict=True)]  # numbers must not cover points
     place_labels(drawing, axes, [row.mean for row in rows], [str(number) for number in range(1, len(rows) + 1)],
                  reaches=FAR, lines=seeds, lead=True)
     return drawing
 
 
 def _list_names(axes: Any, rows: Sequence[_Entry]) -> None:
-    """Draw what the numbers are, and the two means: in two columns, downwards."""
+    """Draw the list of numbers, means and names of the entries, in two columns."""
     axes.set_axis_off()
     half = -(-len(rows) // 2)
     for number, row in enumerate(rows):

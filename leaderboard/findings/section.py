@@ -1,5 +1,5 @@
-"""The section of the board that writes below docs/: the README's picture, docs/findings/protocol-sensitivity, a table of
-encoders, the table of the page on MiniLM."""
+"""The board's extension that writes below docs/: the README's picture, docs/findings/protocol-sensitivity, a table of
+encoders, and the table of the page on MiniLM."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .sensitivity import Sensitivity, sensitivity
 
 FOREST = "leaderboard.svg"
 ENCODERS = "which-encoder.csv"
-MINILM_PAGE = "methods-on-minilm.md"  # it holds one table of the board
+MINILM_PAGE = "methods-on-minilm.md"  # a written page with one table made from the board
 
 
 class Findings(Section):
-    """How the order of rows changes with the setting, and what else of the board stands in git."""
+    """Protocol sensitivity, and the other files of docs/ that are made from the board."""
 
     def content(
         self, root: Path, placed: Sequence[Placed], tabs: Sequence[Tab], tests: Mapping[str, Tested]
     ) -> Sensitivity | None:
-        """Return how the order of the measured rows changes with the setting; None where there is nothing to compare."""
+        """Return the protocol sensitivity of the measured rows; None for fewer than two settings or rows."""
         return sensitivity(tabs, tests)
 
     def findings(self, content: Sensitivity | None, board: Board, docs: Path) -> Mapping[Path, str]:
-        """Return the pages, tables and pictures, those of which the board has the rows."""
+        """Return path -> text of the pages, tables and pictures for which the board has rows."""
         findings = docs / "findings"
         files = {findings / ENCODERS: encoder_table(board), docs / FOREST: forest(board)}
         if content is not None:

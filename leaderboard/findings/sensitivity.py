@@ -1,4 +1,4 @@
-"""Protocol sensitivity: how the order of the same measured rows changes with the setting of STS alone, or the protocol."""
+"""Protocol sensitivity: how the ranking of the same measured rows changes with the setting of STS, and with the protocol."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stsbench.registry import DEFAULT_PROTOCOL
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")
 _NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
-LEAST = 3  # rows; of two, an order says nothing
+LEAST = 3  # the fewest rows whose order is compared between protocols
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How the ranking of the same measured rows changes between settings (of STS).
+    """The ranking of the same measured rows under several settings of STS.
 
     settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
-    position: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where all rows tie.
-    scores: those of each single task, because the average hides most of it.
+    position: (setting, row) -> rank, from 1; tau: (setting, setting) -> Kendall's tau-b, for both orders of the pair, absent
+    where all rows tie; scores: of each task, because the average hides most of the changes.
     """
 
     settings: tuple[str, ...]
@@ -41,10 +41,10 @@ class Sensitivity:
 
 
 def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:
-    """Return the averages of the measured rows that every STS setting has, their places and Kendall's tau-b.
+    """Return the averages, ranks and Kendall's tau-b of the measured rows that every STS setting has.
 
-    tests: of a tab, which rows were tested and how; what they say is significant here errs in 5 % for all settings together.
-    None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
+    tests: tab's id -> its rows and their test; significance here is at 5 % for all settings jointly. None for fewer than two
+    settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
     """
     chosen = tab_settings(tabs)
     shared = rows_in_all(list(chosen.values()))
@@ -75,10 +75,10 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
 
 
 def tab_settings(tabs: Sequence[Tab]) -> dict[str, Tab]:
-    """Return the tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
+    """Return setting's name ("all Spearman") -> tab, for the STS tabs to compare, in the order in which papers name them.
 
-    They differ in aggregation and metric only: same protocol settings, text and data. Where several such families are on
-    the board it is one on the catalog's data, then the one with most settings, with most rows in all of them, the first.
+    They differ in aggregation and metric only, and share protocol settings, text and data. Of several such families, those
+    on the catalog's data are preferred, then the most settings, then the most rows that all of them have, then the first.
     """
     families: dict[str, dict[str, Tab]] = {}
     for tab in tabs:
@@ -104,7 +104,7 @@ def _measurement(tab: Tab) -> str:
 
 
 def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:
-    """Return the rows of the first tab that may be ranked and have the lead score in every tab."""
+    """Return the rows of the first tab that can be ranked and have the lead score in every tab."""
     rankable = [
         {row.id: row for row in tab.measured if tab.lead in row.cells and not row.unranked and row.best_of is None}
         for tab in tabs
@@ -124,7 +124,7 @@ def short_names(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _before(tab: Tab) -> tuple[str, ...]:
-    """Return the tasks of the average: what stands behind it is not part of it."""
+    """Return the tasks of the average: the columns before it, since columns after it are not averaged."""
     columns = tuple(tab.columns)
     return columns[: columns.index(tab.lead)] if tab.lead in columns else columns
 
@@ -136,8 +136,8 @@ def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> d
 
 
 def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[tuple[str, str, str], bool]:
-    """Return (setting, row, row) -> whether the two differ significantly, tested for all pairs of rows and settings
-    together."""
+    """Return (setting, row, row) -> whether the two rows differ significantly, jointly over all pairs of rows and all
+    settings."""
     significant = {}
     different = significant_in_all([significance for _, significance in tests.values()])
     for (setting, (ids, _)), differs in zip(tests.items(), different, strict=True):
@@ -149,9 +149,9 @@ def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[
 
 @dataclass(frozen=True)
 class Agreement:
-    """tabs: one a protocol; names: row id -> its name; scores: of each tab, row id -> the tab's lead score.
+    """The agreement of protocols. tabs: one per protocol; names: row id -> name; scores: per tab, row id -> lead score.
 
-    tau: Kendall's tau-b of tab i's and tab j's order of the rows, None where all rows of one have the same score.
+    tau: (i, j) Kendall's tau-b of the rows' order in tabs i and j, None where all rows of a tab have the same score.
     """
 
     tabs: tuple[Tab, ...]
@@ -161,8 +161,8 @@ class Agreement:
 
 
 def agreement(tabs: Sequence[Tab]) -> Agreement | None:
-    """Return the rows that are ranked under every protocol of the board, by the first tab of each in which more is
-    better; None for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are
+    """Return the agreement of the board's protocols on the rows that all of them rank, each by its first tab in which higher
+    is better; None for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are
     left out."""
     chosen = [tab for group in kinds() if (tab := _first(tabs, group))]
     rows = rows_in_all(chosen)
@@ -184,8 +184,8 @@ def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return tau-b of two orders, None where all of one tie. Rounded: the board's files must be equal on every machine, and
-    tau is a ratio of roots."""
+    """Return Kendall's tau-b of two lists of scores, None where all scores of a list tie. It is rounded to six decimals, so
+    that the board's files are equal on every machine."""
     from scipy.stats import kendalltau
 
     tau = float(kendalltau(first, second, variant="b")[0])

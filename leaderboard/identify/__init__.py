@@ -1,1 +1,1 @@
-"""Which protocol reproduces a paper's numbers: `stsbench identify`."""
+"""Search for the protocol that reproduces a paper's numbers: `stsbench identify`."""

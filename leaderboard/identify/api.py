@@ -1,4 +1,4 @@
-"""`identify` for Python, and what its command shares with it; what `--model` names besides runs."""
+"""The function `identify`, the part it shares with the command `stsbench identify`, and the reading of `--model`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ _TAKES = (
     "Hub id, minilm, lexical:token-set, lexical:tfidf, vectors:FILE.npz, words:GLOVE.txt or python:module:callable"
 )
 Log = Callable[[str], None]
-Figure = float | str | None  # a score; text keeps the zeros at its end; None is not printed
+Figure = float | str | None  # a score, as text to keep the zeros at its end; None for one that is not printed
 Published = str | Path | Mapping[str, Figure] | Sequence[Figure]
 
 
 def source(model: str, pooler: str | None) -> str | Encoder:
-    """Return what to measure for `model`, which is not a run folder: the encoder itself, or a transformer's name as it
-    stands.
+    """Return the encoder to measure for `model`, which is not a run folder; a transformer's name is returned unchanged.
 
-    Raises StsbenchError for what is not a model, EncoderError for an encoder of another kind that cannot be made.
+    Raises StsbenchError if `model` is not a model, EncoderError if an encoder of another kind cannot be loaded.
     """
     from stsbench.encoders.load import kinds, load_encoder
 
@@ -52,7 +51,7 @@ def source(model: str, pooler: str | None) -> str | Encoder:
 
 
 def _not_a_model(model: str, path: Path) -> str:
-    """Return why it is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
+    """Return why `model` is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
     from stsbench.encoders.transformer.find import find_minilm, resolve
 
     if path.is_dir():
@@ -76,7 +75,7 @@ def _not_a_model(model: str, path: Path) -> str:
     try:
         HfApi().model_info(model, timeout=10)
     except GatedRepoError:
-        return ""  # loading it says what to do
+        return ""  # the error of loading it says what to do
     except (RepositoryNotFoundError, HFValidationError):
         return "no such folder, and no such model on the Hub"
     except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets
@@ -89,19 +88,17 @@ def identify(
     numbers: Published, model: Any = None, *, pooler: str | Sequence[str] | None = None, data_dir: str | Path | None = None,
     sample: bool = False, output: str | Path | None = None,
 ) -> Identification | PublishedMatches:
-    """Return which protocol's settings give published numbers with a model's observations, as `stsbench identify` finds
-    them.
+    """Return the protocol settings under which a model's observations give published numbers, as `stsbench identify`.
 
     numbers: {"STS12": 72.37, "STS-B": 82.03}; or seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R; or
-    what the command takes: such text, the id of a published row ("simcse:B.2:2"), a .json, .csv or .yaml file. As many
-    digits are compared as are printed; a float has lost the zeros at its end, and counts as having those of the longest one.
-    model: a run folder, a folder of run folders, a Result of `evaluate`, or a model as `evaluate` takes it, which is
-    measured first; or a list of these. None: the published rows that hold the numbers are returned. pooler, data_dir,
-    sample: for models that are measured first; several poolers are a setting each. output: a folder that keeps their
-    runs.
+    what the command takes: text, the id of a published row ("simcse:B.2:2"), a .json, .csv or .yaml file. All printed digits
+    are compared; floats, which lose the zeros at their end, count as having as many digits as the longest of them.
+    model: a run folder, a folder of run folders, a Result of `evaluate`, or a model as for `evaluate`, which is measured
+    first; or a list of these. With None, the published rows that contain the numbers are returned. pooler, data_dir, sample:
+    for models that are measured first; each of several poolers is a setting. output: a folder to keep their runs in.
 
-    Tasks that failed are a StsbenchWarning each. Raises StsbenchError for numbers that are not understood, what is neither
-    run nor model, and records that were edited.
+    Each task that failed gives a StsbenchWarning. Raises StsbenchError for numbers that are not understood, for a `model`
+    that is neither run nor model, and for records that were edited.
 
     >>> import stsbench
     >>> stsbench.identify({"STS-B": 9.48}, "lexical:token-set", sample=True)
@@ -124,7 +121,7 @@ def identify(
 
 
 def as_text(numbers: Published) -> str:
-    """Return numbers as the command line has them."""
+    """Return the numbers as text in the form of the command line."""
     if isinstance(numbers, str | Path):
         return str(numbers)
     values = list(numbers.values() if isinstance(numbers, Mapping) else numbers)
@@ -136,8 +133,7 @@ def as_text(numbers: Published) -> str:
 
 
 def _format_number(value: Figure, digits: int) -> str:
-    """Return a figure as it was printed: a float with the digits of the longest one, since it has lost the zeros at its
-    end."""
+    """Return a figure as text, "-" for None. A float gets `digits` decimals, since it has lost the zeros at its end."""
     if isinstance(value, float) and "e" not in repr(float(value)):
         return f"{value:.{digits}f}"
     return "-" if value is None else str(value)
@@ -147,8 +143,8 @@ def identified(
     numbers: str, models: Sequence[Any], poolers: Sequence[str], where: SetOptions, output: Path, *, log: Log,
     command: Sequence[str] = (), progress: StartProgress | None = None,
 ) -> Identification:
-    """Return `identify`. output: the folder that gets the runs of models that are measured first; command: what their
-    records say made them; `log` gets a line for each thing that a user must know."""
+    """Return the result of `identify`. output: the folder for the runs of models that are measured first; command: stated
+    in their records; log: called with a line for each failure, omission and new run."""
     if not models:
         raise StsbenchError("identify needs a model, or runs of one")
     published = read_numbers(numbers)
@@ -158,8 +154,8 @@ def identified(
         if value and all(runs):
             raise UsageError(f"{option} does not apply to run folders: their observations are used as they are")
     if not all(runs):
-        published = resolved(published, known_tasks([]))  # a task nobody knows is said before anything is measured
-        if not any(runs):  # a run's geometry has a score that may exceed 100, what is measured here has none
+        published = resolved(published, known_tasks([]))  # refuses unknown tasks before models are measured
+        if not any(runs):  # only runs can have a score above 100 (of geometry): models are not measured on geometry here
             refuse_impossible(published)
     first = next(iter(poolers), None)
     sources = [source(model, first) if isinstance(model, str) and not its else model
@@ -177,7 +173,7 @@ def identified(
 
 
 def _as_text(model: Any) -> Any:
-    """Return a path, or what knows its run folder, as text; anything else as it is."""
+    """Return a path, or the run folder of a result, as text; anything else unchanged."""
     folder = getattr(model, "folder", model)
     return str(folder) if isinstance(folder, str | Path) else model
 
@@ -188,7 +184,7 @@ def _run_name(model: str) -> str:
 
 
 def _measured(name: str, numbers: Numbers, log: Log, progress: StartProgress | None, **options: Any) -> Path:
-    """Return the run folder of a model, measured on the tasks in question under the plain protocols that score them."""
+    """Measure a model on the tasks of `numbers` under the default protocols that score them, and return the run folder."""
     from stsbench.evaluation.api import run
     from stsbench.evaluation.protocol import kinds
 

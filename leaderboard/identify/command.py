@@ -1,4 +1,4 @@
-"""`stsbench identify`: which protocol reproduces a paper's numbers."""
+"""The command `stsbench identify`: which protocol reproduces a paper's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that `stsbench identify` looks for: typed, pasted, in a file, or a published row's; with how many digits."""
+"""Parsing of the numbers for `stsbench identify`: typed, pasted, from a file or a published row, with their digits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOW = (
 )
 ABSENT = ("", "-")  # cells without a number
 _DASHES = ("-", "--", "---", "\N{EN DASH}", "\N{EM DASH}")
-_SEPARATORS = ("&", "|", ",", "\t")  # the first of them that occurs; white space where none does
+_SEPARATORS = ("&", "|", ",", "\t")  # the first that occurs separates cells; white space if none does
 _COMMA = r"[-+]?\d+,\d+"
 _CELL = rf"(?:{_COMMA}|[-\u2013\u2014]+|)"
 _COMMAS = re.compile(rf"{_CELL}(?:[,;&| ]{_CELL})*")
@@ -34,8 +34,8 @@ _FORMS = (
 
 
 def cells(text: str) -> list[str]:
-    """Return the cells of a row, stripped; any dash is "-". LaTeX's end of a row and Markdown's borders belong to no
-    cell."""
+    """Return the cells of a row, stripped, with any dash as "-". LaTeX's end of a row and Markdown's borders are left
+    out."""
     text = _row(text)
     separator = next((candidate for candidate in _SEPARATORS if candidate in text), None)
     if separator == "|" and len(text) > 1 and text[0] == text[-1] == "|":
@@ -55,7 +55,7 @@ def pairs(text: str) -> list[tuple[str | None, str]]:
 
 
 def decimal_commas(text: str) -> list[str]:
-    """Return the scores that `text` gives if its commas are decimal ones, as in 72,37; none where that is not plausible.
+    """Return the scores, as text, if the commas in `text` are decimal commas, as in 72,37; [] if that is not plausible.
 
     An even count of numbers without a point is plausible if each pair makes a score of at most 100.
     """
@@ -76,14 +76,14 @@ def _cell(word: str) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A score as printed; `digits` stand behind its point."""
+    """A printed score, with `digits` decimals."""
 
     printed: float
     digits: int
 
     @classmethod
     def parse(cls, text: str, where: str) -> Number:
-        """Read `text`. Raises StsbenchError, naming `where`, for what is not a plain decimal number."""
+        """Return the number in `text`. Raises StsbenchError, naming `where`, if it is not a plain decimal number."""
         if not _NUMBER.fullmatch(text.strip()):
             raise StsbenchError(f"{where}: '{text.strip()}' is not a number such as 72.37")
         return cls(float(text), len(text.strip().partition(".")[2]))
@@ -91,9 +91,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Task -> number. share: all lie between -1 and 1, so they are read as shares and compared x 100.
+    """Published numbers. items: task -> number; share: whether all lie in [-1, 1], and are compared x 100 as shares.
 
-    absent: tasks whose cell is there but not printed.
+    absent: tasks whose cell holds no number.
     """
 
     items: Mapping[str, Number]
@@ -105,7 +105,7 @@ class Numbers:
 
     @property
     def scale(self) -> int:
-        """Return what the printed numbers are multiplied with to be points, the unit of every difference."""
+        """Return the factor from printed numbers to points, the unit of all differences."""
         return 100 if self.share else 1
 
     def points(self, task: str) -> float:
@@ -113,16 +113,16 @@ class Numbers:
         return self.scale * self.items[task].printed
 
     def unit(self, task: str) -> float:
-        """Return the worth of the last printed digit, in points."""
+        """Return one unit of the last printed digit of `task`, in points."""
         return float(self.scale * 10.0 ** -self.items[task].digits)
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """Return the tasks whose number is larger than any percentage."""
+        """Return the tasks whose number is above 100 or below -100."""
         return tuple(task for task, number in self.items.items() if abs(number.printed) > _LARGEST)
 
     def average_remark(self) -> str:
-        """Return what is odd about a given average of all seven STS tasks; "" where nothing is."""
+        """Return a remark if the given average is not the mean of the seven STS tasks' numbers within rounding, else ""."""
         if AVERAGE not in self.items or not set(ORDER) <= self.items.keys():
             return ""
         mean = sum(self.points(task) for task in ORDER) / len(ORDER)
@@ -133,7 +133,7 @@ class Numbers:
 
 
 def read_numbers(text: str) -> Numbers:
-    """Return the numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
+    """Return the numbers of the command's argument NUMBERS. Raises StsbenchError for text that is not understood."""
     path = Path(text.strip())
     if path.suffix in (".json", ".csv", ".yaml", ".yml"):
         return Numbers(_from_file(path))
@@ -158,15 +158,15 @@ def read_numbers(text: str) -> Numbers:
 
 
 def refuse_impossible(numbers: Numbers) -> None:
-    """Raise StsbenchError for a number that is larger than any percentage."""
+    """Raise StsbenchError for a number above 100 or below -100."""
     for task in numbers.beyond:
         figure = f"{task}={numbers.items[task].printed:.{max(numbers.items[task].digits, 0)}f}"
         raise StsbenchError(f"{figure} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
 
 
 def resolved(numbers: Numbers, tasks: Iterable[str]) -> Numbers:
-    """Return the numbers by the names of `tasks` tasks, matched regardless of case. Raises StsbenchError, with a
-    suggestion."""
+    """Return the numbers under their names in `tasks`, matched regardless of case. Raises StsbenchError for unknown names,
+    with a suggestion, and for a task that is given twice."""
     names = list(dict.fromkeys([*tasks, AVERAGE]))
     lower = {name.lower(): name for name in names}
     whole = [name for name in names if "/" not in name]
@@ -200,7 +200,7 @@ def _read_pairs(text: str) -> Numbers:
 def _in_order(parts: list[str]) -> Numbers:
     sizes = {5: ORDER[:5], 7: ORDER, 8: (*ORDER, AVERAGE)}
     if not parts[-1] and len(parts) - 1 in sizes:
-        parts = parts[:-1]  # a separator at the end
+        parts = parts[:-1]  # the row ends with a separator
     if not parts[0]:
         raise StsbenchError(
             f"nothing stands before the first separator: write - if {ORDER[0]} is not printed, else leave that separator out"
@@ -230,7 +230,7 @@ def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
 
 
 def _published(text: str) -> dict[str, Number]:
-    """Return the scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
+    """Return task -> score of a row of the published results, without cells that are not printed or not readable."""
     from stsbench.leaderboard.records.publications import find_row
 
     row = find_row(text)
@@ -261,7 +261,7 @@ def _from_file(path: Path) -> dict[str, Number]:
     return numbers
 
 
-# Each reader gives (name, number as written, where): as written, since a float has lost the zeros at its end.
+# Each reader returns (name, number, position in the file), with numbers as text, since floats lose the zeros at their end.
 _Cells = Iterable[tuple[str, str, str]]
 
 
@@ -278,7 +278,7 @@ def _csv(content: str) -> _Cells:
         if len(line) != 2:
             raise ValueError(f"line {at} has {len(line)} cells instead of name,value")
     if lines and not any(letter.isdigit() for letter in lines[0][1][1]):
-        lines = lines[1:]  # a heading
+        lines = lines[1:]  # the first line is a heading
     return [(name, value, f"line {at}") for at, (name, value) in lines]
 
 

@@ -1,4 +1,4 @@
-"""What runs observed, scored in every way their observations allow: the material that `identify` searches."""
+"""Runs' observations scored under every aggregation and metric that they allow: the scores that `identify` searches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stsbench.evaluation.run_file import load_records, read_observations, runs_b
 
 @dataclass
 class Form:
-    """A protocol with the settings that change a score. rows: (task or task/subset, aggregation, metric) -> score."""
+    """A protocol with its score-changing settings, as JSON. rows: (task or task/subset, aggregation, metric) -> score."""
 
     name: str  # "sts", "sts (similarity dot)", "transfer:exact"
     protocol: Protocol
@@ -30,17 +30,17 @@ class Form:
 
     @property
     def tasks(self) -> set[str]:
-        """Return the tasks it was measured on, and those it could have been."""
+        """Return the tasks that were measured, and all others of the protocol."""
         return {*self.sets, *self.protocol.tasks()}
 
     def row(self, label: str, how: str | None, metric: str) -> ScoreRow | None:
-        """Return the score of a task, or of one subset of it, which no aggregation makes."""
+        """Return the score of a task, or of a subset, for which `how` (the aggregation) is ignored; None for none."""
         return self.rows.get((label, None if "/" in label else how, metric))
 
 
 @dataclass
 class Observed:
-    """One encoder's observations in one text version. Forms by (protocol, settings)."""
+    """An encoder's observations in one text version. forms: (protocol, settings) -> form."""
 
     encoder: str
     text_version: str
@@ -48,19 +48,19 @@ class Observed:
     unknown: list[str] = field(default_factory=list)  # sets that differ from the catalog
 
     def protocol_forms(self, protocol: str) -> list[Form]:
-        """Return the forms of one protocol that were observed."""
+        """Return the observed forms of a protocol."""
         return [form for (name, _), form in self.forms.items() if name == protocol]
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
+    """Return the run folders among `folder` and the folders at most two levels below it; [] for a model's folder."""
     if not folder.is_dir():
         return []
     return runs_below(folder, "", "*", "*/*")
 
 
 def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observed]:
-    """Return every encoder and text version in run folders; `log` gets a line for each record that cannot be scored.
+    """Return the observations in run folders by encoder and text version. log: called for each record without a score.
 
     Raises StsbenchError, naming the file, for a record that was edited or is of another version of its protocol, and
     where two runs of one encoder measured different data under one name.
@@ -69,7 +69,7 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
     for folder in folders:
         for path, record in load_records(folder):
             try:
-                rescored(path, record)  # refuses what was edited
+                rescored(path, record)  # refuses an edited record
                 one = measured(path, record)
                 rows = _widened(one)
             except ScoreError as error:
@@ -82,20 +82,20 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
 
 
 def empty(protocol: str, word: str = "") -> Form:
-    """Return a form that nothing was observed of."""
+    """Return a form of a protocol, or of its variant `word`, without scores."""
     kind = load_protocol(protocol)
     return Form(f"{protocol}:{word}" if word else protocol, kind(kind.variants[word] if word else {}), "")
 
 
 def known_tasks(observed: Sequence[Observed]) -> list[str]:
-    """Return the tasks of all protocols, then what the runs hold beside them, subsets included."""
+    """Return the tasks of all protocols, then the further tasks and subsets in the runs."""
     names = [task for kind in kinds().values() for task in kind({}).tasks()]
     observed_labels = [label for encoder in observed for form in encoder.forms.values() for label, _, _ in form.rows]
     return list(dict.fromkeys([*names, *observed_labels]))
 
 
 def score_settings(protocol: Protocol) -> dict[str, Any]:
-    """Return the settings that change a score."""
+    """Return the settings of a protocol that change a score."""
     return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
 
 
@@ -116,7 +116,7 @@ def _add(encoder: Observed, measured: Measured, rows: list[ScoreRow]) -> None:
 
 
 def _widened(measured: Measured) -> list[ScoreRow]:
-    """Return a record's scores under every aggregation and metric, whichever its preset reports; without intervals."""
+    """Return a record's scores under every aggregation and metric, also those that its preset leaves out."""
     kind = type(measured.protocol)
     defaults = kind({}).settings if measured.protocol.name != "mteb" else {}
     wide: dict[str, Any] = {key: defaults[key] for key in ("aggregations", "metrics") if key in defaults}
@@ -128,7 +128,7 @@ def _widened(measured: Measured) -> list[ScoreRow]:
 
 
 def _name(measured: Measured) -> str:
-    """Return the protocol's form, and in brackets the settings in which it differs from that form."""
+    """Return the name of the nearest variant of the record's protocol and, in brackets, the settings that differ from it."""
     protocol = measured.protocol
     if protocol.name == "mteb" or protocol.user_path:
         return measured.record.protocol.label
@@ -153,7 +153,7 @@ def _encoder_name(record: Record) -> str:
 
 
 def _numbered(encoders: list[Observed]) -> list[Observed]:
-    """Return the encoders, those of one name with a number each."""
+    """Return the encoders, with a number added to equal names."""
     for encoder in encoders:
         same = [other for other in encoders
                 if (other.encoder, other.text_version) == (encoder.encoder, encoder.text_version)]

@@ -1,4 +1,4 @@
-"""Where numbers were printed: the published rows that hold them, and what each was measured under."""
+"""Search of the published tables for rows that contain given numbers, with the protocol of each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("row", "method", "where", "protocol", "aggregation", "metric", "spli
 
 @dataclass(frozen=True, repr=False)
 class PublishedMatches(Tabular):
-    """The published rows that hold all of some numbers. rows: column -> value, `row` being the row's id."""
+    """The published rows that contain all of the given numbers. rows: column -> value; `row` is the row's id."""
 
     numbers: str
     rows: Sequence[dict[str, Any]]
@@ -30,11 +30,11 @@ class PublishedMatches(Tabular):
         return f"<PublishedMatches of {self.numbers}: {len(self.rows)} rows; print it>"
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each published row."""
+        """Return a table with a row for each published row."""
         return arrow_table(self.rows)
 
     def document(self) -> Document:
-        """Return one table, and how each row is measured."""
+        """Return the table of rows, and the command that shows how the first is reproduced."""
         cells = [[str(row[column] or "") for column in _COLUMNS] for row in self.rows]
         below = [f"stsbench reproduce {row['row']} prints its recipe and command" for row in self.rows[:1]]
         table = Table.from_rows(f"{self.numbers} was printed in", [column.replace("_", " ") for column in _COLUMNS], cells)
@@ -42,8 +42,8 @@ class PublishedMatches(Tabular):
 
 
 def published_matches(numbers: str) -> PublishedMatches:
-    """Return the published rows that hold all of these numbers, 76.25 or STS-B=76.25, with their decimals. Raises
-    StsbenchError for a text without numbers, and where no row holds them."""
+    """Return the published rows that contain all of these numbers, such as 76.25 or STS-B=76.25, with as many decimals.
+    Raises StsbenchError for a text without numbers, and where no row contains them."""
     wanted = [(name or None, text) for name, text in _NUMBER.findall(numbers)]
     if not wanted:
         raise StsbenchError(f"'{numbers}' holds no number: write 76.25, or STS-B=76.25,SICK-R=72.23")
@@ -63,14 +63,14 @@ def published_matches(numbers: str) -> PublishedMatches:
     if not rows:
         raise StsbenchError(f"no published row that is held here has {numbers}: with --model it is looked for among the "
                             "settings of a model's scores")
-    # Whoever printed them first, as an average: what others copied, and a single task, stand below.
+    # Original rows come before copies, and averages before scores of single tasks.
     return PublishedMatches(numbers, sorted(rows, key=lambda row: (
         row["copied_from"] is not None, "Avg" not in row["where"], row["readme"], row["row"]
     )))
 
 
 def _column(row: PublishedRow, name: str | None, text: str) -> str | None:
-    """Return the column where a number stands as it is printed; None where it does not."""
+    """Return the column in which a row prints a number with the same decimals; None for none."""
     decimals = len(text.partition(".")[2])
     columns = [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]
     return next((column for column, score in columns

@@ -1,4 +1,4 @@
-"""The outcome of `identify`: the settings, nearest first, as text, in a notebook, as a frame and as JSON."""
+"""The result of `identify`: settings, nearest first, as text, in a notebook, as a data frame and as JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .search import Match, Merged, SearchResult
 if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable
 
-ABOUT = ("encoder", "text version")  # slots that a row needs only where there are several
-OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
-FEW = 2  # numbers that any of many settings may meet by chance
+ABOUT = ("encoder", "text version")  # slots that are shown only if several encoders or text versions are compared
+OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choices are clear without the slot's name
+FEW = 2  # so few numbers may be matched by chance among many settings
 INDISTINGUISHABLE = "cannot be distinguished by these tasks"
 UNIT = "Differences are measured minus published, in points (x 100)."
 NOTHING = "Nothing could be checked: every setting lacks an observation."
-SHOWN = 10  # settings of a table
+SHOWN = 10  # the most settings of a table by default
 
 
 def either(words: Sequence[str]) -> str:
@@ -31,7 +31,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def described(setting: Merged, about: bool) -> str:
-    """'sts: all, mean or wmean, Spearman; STS-B by cosine'; with `about`, then the encoder and the text version."""
+    """Return a setting in words: 'sts: all, mean or wmean, Spearman; STS-B by cosine'. about: add encoder, text version."""
     text, before = "", ""
     for name, choices in setting:
         if name in ABOUT:
@@ -44,7 +44,7 @@ def described(setting: Merged, about: bool) -> str:
 
 
 def match_text(match: Match, about: bool, link: str = ", which") -> str:
-    """Return all settings of a match, and after `link` that these tasks do not distinguish them where there are several."""
+    """Return the settings of a match in words; if there are several, `link` and that these tasks do not distinguish them."""
     whose = {tuple(slot for slot in setting if slot[0] in ABOUT) for setting in match.settings}
     text = ", the same as ".join(described(setting, about and len(whose) > 1) for setting in match.settings)
     if about and len(whose) == 1:
@@ -54,8 +54,7 @@ def match_text(match: Match, about: bool, link: str = ", which") -> str:
 
 
 def sentence(result: SearchResult, about: bool) -> str:
-    """Return the outcome in plain words; with `about`, each setting with its encoder and text version, else the first one
-    only."""
+    """Return the result in words. about: name the encoder and text version of each setting, not only of the first."""
     if not result.matches:
         return NOTHING
     first, rivals, count = result.matches[0], result.rivals, len(result.numbers.items)
@@ -88,7 +87,7 @@ def sentence(result: SearchResult, about: bool) -> str:
 
 
 def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]:
-    """Return what was compared: the numbers, whose observations, and what must be known of both."""
+    """Return lines on what was compared: the numbers, the observations, and warnings about both."""
     numbers = result.numbers
     cells = ", ".join(f"{task} {number.printed:.{number.digits}f}" for task, number in numbers.items.items())
     lines = [f"numbers: {cells}"]
@@ -108,7 +107,7 @@ def heading(result: SearchResult, observations: Sequence[Observed]) -> list[str]
 
 
 def table(result: SearchResult, about: bool, top: int) -> Table:
-    """Return a row for each of the nearest `top` settings."""
+    """Return a table with a row for each of the nearest `top` settings."""
     items, matches = result.numbers.items, result.matches[:top]
     ranks = [match.rank for match in result.matches]
     return Table(UNIT, [
@@ -123,12 +122,12 @@ def table(result: SearchResult, about: bool, top: int) -> Table:
 
 
 def first(lines: list[str], top: int) -> list[str]:
-    """Return the first `top` lines, and how many more there are."""
+    """Return the first `top` lines, and a line with the number of further ones, if any."""
     return [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """Return a difference with its sign, but zero without."""
+    """Return a difference with its sign, and zero without one."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
 
@@ -145,7 +144,7 @@ def unchecked(result: SearchResult, about: bool) -> list[str]:
 
 
 def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
-    """Return everything, for programs; differences and scores in points (x 100)."""
+    """Return the whole result as plain data, with differences and scores in points (x 100)."""
     numbers = result.numbers
     return {
         "numbers": {task: number.printed for task, number in numbers.items.items()},
@@ -172,7 +171,7 @@ def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Identification(Tabular):
-    """Which settings give the published numbers with a model's observations. observations: what was compared."""
+    """The settings under which a model's observations give the published numbers, or come nearest to them."""
 
     result: SearchResult
     observations: tuple[Observed, ...]
@@ -180,8 +179,8 @@ class Identification(Tabular):
 
     @property
     def candidates(self) -> tuple[Match, ...]:
-        """Return the settings, nearest first, equal ones together: differences by task in points, papers whose preset it
-        is."""
+        """Return the settings, nearest first, those of equal scores together: differences by task in points, and the papers
+        whose preset they are."""
         return self.result.matches
 
     @property
@@ -191,7 +190,7 @@ class Identification(Tabular):
 
     @property
     def sentence(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the result in words."""
         return sentence(self.result, self.several)
 
     @property
@@ -203,7 +202,7 @@ class Identification(Tabular):
         return f"<Identification: {self.verdict}, {counted(len(self.candidates), 'setting')} compared; print it for them>"
 
     def document(self) -> Document:
-        """Return what was compared, the nearest settings, and the outcome in words."""
+        """Return what was compared, the nearest settings, and the result in words."""
         tables = [table(self.result, self.several, self.top)] if self.candidates else []
         rest = len(self.candidates) - self.top
         below = [*([further(rest, len(self.candidates))] if rest > 0 else []),

@@ -1,7 +1,7 @@
-"""Which setting reproduces published numbers: every candidate compared with them, equal ones together, the nearest first.
+"""Search for the settings that reproduce published numbers: all candidates are compared with them and sorted by distance.
 
-The candidates are all ways of making a paper's row of scores from what runs observed. It is the detective work of Gao et al.
-2021 (SimCSE), appendix B, table B.2, as a search.
+The candidates are all ways of computing a paper's row of scores from runs' observations. The search automates the comparison
+of Gao et al. 2021 (SimCSE), appendix B, table B.2.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .observed import Form, Observed, empty, score_settings
 
 STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
 HEAD = "trained regressor"
-# How a table of the seven classification tasks may hold MRPC: the metrics whose mean stands there.
+# What tables of the seven classification tasks may print for MRPC besides accuracy -> the metrics whose mean that is.
 MRPC = {"F1 on MRPC": ("f1",), "the mean of accuracy and F1 on MRPC": ("accuracy", "f1")}
-Slot = tuple[str, str]  # what is chosen, and the choice, both in words
-SAME = 0.01  # settings whose scores differ by less of the last printed digit count as equal
+Slot = tuple[str, str]  # the name of a choice, and the choice, both in words
+SAME = 0.01  # settings count as equal if their scores differ by at most this share of the last printed digit's unit
 RANK = "effective rank"  # the one score that may exceed 100
-EPSILON = 1e-9  # what binary fractions leave of a decimal difference
-Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice that makes no difference
+EPSILON = 1e-9  # tolerance for the rounding of decimal differences in binary
+Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, each with all choices that give the same scores
 
 
 @dataclass(frozen=True)
 class CandidateScore:
-    """One score of a candidate and what it is: the mean of `metrics`, almost always one."""
+    """A score of a candidate with its source. value: the mean of `metrics`, mostly a single one; how: the aggregation."""
 
     value: float
     form: Form
@@ -44,7 +44,7 @@ class CandidateScore:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A complete way of making the numbers. cells: task -> score; missing: tasks without an observation."""
+    """A complete setting for all numbers. cells: task -> score; missing: tasks without an observation."""
 
     slots: tuple[Slot, ...]
     cells: Mapping[str, CandidateScore]
@@ -52,8 +52,8 @@ class Candidate:
     averaged: tuple[str, ...]  # the tasks whose mean is compared as Avg
 
     def points(self, task: str, share: bool, near: float) -> float:
-        """Return the score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer
-        `near`."""
+        """Return the score of `task` in points. Avg is the mean of unrounded or of two-decimal scores, whichever is nearer
+        to `near`."""
         if task == AVERAGE:
             values = [self.cells[name].value for name in self.averaged]
             means = (average_of_printed(values), sum(values) / len(values))
@@ -62,13 +62,13 @@ class Candidate:
         return cell.value * (100 if share and cell.form.protocol.metric(cell.metrics[0]).scale == 1 else 1)
 
     def papers(self) -> list[str]:
-        """Return the presets that score each of these tasks in this way."""
+        """Return the papers whose presets score all tasks in this way."""
         return [name for name, parts in _presets() if all(_agrees(task, cell, parts) for task, cell in self.cells.items())]
 
 
 def candidates(observations: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
-    """Return every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of
-    Avg."""
+    """Return every candidate for `tasks`, including those that lack an observation. Raises StsbenchError where Avg may be
+    that of STS or of transfer tasks."""
     groups: dict[str, list[str]] = {}
     for task in tasks:
         if task != AVERAGE:
@@ -96,7 +96,7 @@ def _base(label: str) -> str:
 
 
 def _group(task: str, observations: Sequence[Observed]) -> str:
-    """Return the protocol that decides how a task is scored; tasks of two are combined freely."""
+    """Return the protocol of a task; the settings of different protocols' tasks are combined freely."""
     if task in _sts_tasks():
         return "sts"
     for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
@@ -112,7 +112,7 @@ def _sts_tasks() -> tuple[str, ...]:
 
 
 def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
-    """Yield the STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
+    """Yield candidates of the STS protocol: aggregation x metric x sources of STS-B and SICK-R, all under one metric."""
     forms = observed.protocol_forms("sts") or [empty("sts")]
     averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
     tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
@@ -133,7 +133,7 @@ def _mixes(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _source(form: Form, task: str, metric: str) -> str:
-    """Return where STS-B's or SICK-R's score comes from, in words."""
+    """Return the source of STS-B's or SICK-R's score, in words."""
     if form.protocol.name == "regression":
         return f"{metric.capitalize()} of the {form.name.replace('regression', HEAD, 1)}"
     row = form.row(task, "all", metric)
@@ -143,7 +143,7 @@ def _source(form: Form, task: str, metric: str) -> str:
 
 
 def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
-    """Yield every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
+    """Yield candidates of every other protocol with these tasks, with one aggregation and one metric for all tasks."""
     bases = {_base(task) for task in wanted if task != AVERAGE}
     forms = [form for (name, _), form in observed.forms.items() if name != "sts"]
     if not bases or bases <= set(empty("transfer").tasks):
@@ -158,7 +158,7 @@ def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
         kinds = dict.fromkeys((how, metric) for _, how, metric in form.rows) or {(None, "accuracy"): None}
         for how, metric in kinds:
             if form.protocol.name == "regression" and metric in METRICS and bases <= {STSB, SICK}:
-                continue  # among the mixes
+                continue  # `_mixes` yields these
             yield from _if_defined(form, metric, how, {task: (metric,) for task in tasks}, averaged)
             if form.protocol.name == "transfer" and metric == "accuracy" and "MRPC" in tasks and len(tasks) > 1:
                 for wording, those in MRPC.items():
@@ -172,7 +172,7 @@ def _plain(observed: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
 def _if_defined(
     form: Form, metric_name: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
 ) -> Iterator[Candidate]:
-    """Yield the candidate, unless a task was observed and has no such score: SST2 has no F1."""
+    """Yield the candidate, unless a task was observed and lacks the metric, as SST2 lacks F1."""
     slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", metric_name)]
     made = _candidate(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
     if all(task in made.cells or _base(task) not in form.sets for task in metrics):
@@ -199,7 +199,7 @@ def _candidate(
 
 @cache
 def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
-    """Return paper -> the parts of its preset, each with its tasks and their sets."""
+    """Return (paper, parts of its preset) pairs; a part is a form and task -> set id."""
     papers = []
     for name, paper in presets().items():
         parts = []
@@ -213,7 +213,7 @@ def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
 
 
 def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
-    """Return whether one of a paper's parts scores this task in this way."""
+    """Return whether a part of a paper's preset scores a task as `cell` does."""
     for form, tasks in parts:
         protocol = form.protocol
         if protocol.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
@@ -226,14 +226,14 @@ def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[st
     return False
 
 
-_Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
+_Scored = tuple[int, Candidate, dict[str, float]]  # position, candidate, and its differences by task
 
 
 @dataclass(frozen=True)
 class Match:
-    """Settings that give the same numbers on the tasks in question, and how far those are from the published ones.
+    """Settings that give the same scores on the compared tasks, with their differences from the published numbers.
 
-    differences: task -> score minus printed number, in points. rank 1 is shared by all that reproduce the numbers.
+    differences: task -> score minus printed number, in points; rank: 1 for all matches that reproduce the numbers.
     """
 
     settings: tuple[Merged, ...]
@@ -254,13 +254,13 @@ class Match:
 
     @property
     def reproduced(self) -> bool:
-        """Return whether every task is within half a unit of the last printed digit: rounding explains what is left."""
+        """Return whether the difference of every task is within rounding: half a unit of the last printed digit."""
         return self.exact == len(self.differences)
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """matches: best first; unchecked: settings without an observation of some task -> those tasks."""
+    """The result of a search. matches: nearest first; unchecked: (setting, tasks without an observation) pairs."""
 
     numbers: Numbers
     matches: tuple[Match, ...]
@@ -268,15 +268,15 @@ class SearchResult:
 
     @property
     def verdict(self) -> str:
-        """Return reproduced, nearest, or nothing checked."""
+        """Return "reproduced", "nearest" or "nothing checked"."""
         return "nothing checked" if not self.matches else "reproduced" if self.matches[0].reproduced else "nearest"
 
     @property
     def rivals(self) -> tuple[Match, ...]:
         """Return the matches that cannot be distinguished from the first.
 
-        All that reproduce the numbers; where none does, those whose mean absolute difference exceeds the first one's by
-        no more than that itself: what nobody can explain about the first is then larger than the lead it has.
+        These are all that reproduce the numbers. If none does, they are those whose mean absolute difference is at most
+        twice the first one's: its lead is then no larger than its own unexplained difference.
         """
         if not self.matches:
             return ()
@@ -287,9 +287,9 @@ class SearchResult:
 
 
 def search(numbers: Numbers, observations: Sequence[Observed]) -> SearchResult:
-    """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked.
+    """Compare every candidate setting with `numbers` and return the result. Candidates that lack a task are not ranked.
 
-    A number beyond 100 is compared with what may be, and StsbenchError raised where no candidate has such a score.
+    A number above 100 is compared with effective ranks only. Raises StsbenchError where no candidate has one.
     """
     compared = candidates(observations, list(numbers.items))
     if numbers.beyond:
@@ -329,7 +329,7 @@ def _same(first: Mapping[str, float], second: Mapping[str, float], numbers: Numb
 
 
 def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:
-    differences = group[0][2]  # the nearest one's
+    differences = group[0][2]  # those of the nearest candidate
     exact = sum(abs(value) <= numbers.unit(task) / 2 + EPSILON for task, value in differences.items())
     members = [candidate for _, candidate, _ in sorted(group, key=lambda item: item[0])]
     papers = dict.fromkeys(paper for member in members for paper in member.papers())
@@ -337,7 +337,7 @@ def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:
 
 
 def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:
-    """Return settings that differ in one choice become one with both choices, again and again: exactly the same settings."""
+    """Return the same settings in fewer items: two that differ in one slot only become one with both choices, repeatedly."""
     left: list[Merged] = [tuple((name, (choice,)) for name, choice in slots) for slots in settings]
     while True:
         before = len(left)

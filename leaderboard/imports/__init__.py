@@ -1,1 +1,1 @@
-"""Results of other tools, as rows that nobody here has checked."""
+"""Import of other tools' results, as unchecked rows of the board."""

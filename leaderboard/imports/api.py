@@ -1,4 +1,4 @@
-"""`import_mteb` for Python, other tools' results on a board; its options, which the command shares."""
+"""The function `import_mteb`, which puts mteb's results on a board, and its options, shared with the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(OptionGroup):
-    """Which of the results are imported."""
+    """Options of an import: which results, and whose they are."""
 
     name: str | None = option(
         None, "Whose results they are, where neither folder nor model_meta.json says.", metavar="ORG/MODEL",
@@ -41,15 +41,15 @@ def import_mteb(
     source: str | Path, *, board: str | Path | None = None, name: str | None = None, revision: str | None = None,
     all_models: bool = False, commit: str | None = None, date: str | None = None,
 ) -> Import:
-    """Put mteb's results of the STS tasks beside the published rows; they are not checked, and never ranked.
+    """Import mteb's results of the STS tasks as rows beside the published ones. They are not checked, and never ranked.
 
-    source: a result file or a folder of them, as mteb's cache lays them out, or a model such as
-    sentence-transformers/all-MiniLM-L6-v2, which is looked up in mteb's public results repository. name: whose they are,
-    where nothing else says. revision: which of several.
+    source: a result file or a folder of them, in the layout of mteb's cache, or a model such as
+    sentence-transformers/all-MiniLM-L6-v2, which is looked up in mteb's public results repository. name: the model, if
+    neither folder nor model_meta.json names it. revision: which of several revisions of the model.
 
-    all_models: renew the table behind the page "MTEB, as published" instead; source is then a clone of the results
-    repository, or a table made of one, of which commit and date say where it comes from. Returns the files; what was left
-    out is a StsbenchWarning. Raises StsbenchError, naming the file, for what is not a result of mteb.
+    all_models: renew the table of the page "MTEB, as published" instead; source is then a clone of the results repository,
+    or a table made of one, with the repository's commit and date. Returns the files written and present. A StsbenchWarning
+    names each result that was left out. Raises StsbenchError, naming the file, for files that are not results of mteb.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.import_mteb("results.json", board="board")

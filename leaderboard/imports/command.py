@@ -1,4 +1,4 @@
-"""`stsbench leaderboard import`: other tools' results on a board."""
+"""The command `stsbench leaderboard import`, which puts other tools' results on a board."""
 
 from __future__ import annotations
 

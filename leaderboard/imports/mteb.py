@@ -1,7 +1,7 @@
-"""mteb's result files of the STS tasks: put on the board as rows that are neither checked nor ranked, or all into one table.
+"""Import of mteb's result files of the STS tasks: one model's as an unchecked, unranked row, or all models' as one table.
 
-The files are parsed here: `mteb.TaskResult` would do, but importing mteb loads torch. The form is that of mteb 1.11 and
-later: a JSON object with `task_name`, `dataset_revision`, `mteb_version` and `scores`: by split a list, an object a subset.
+The files are parsed here, not by `mteb.TaskResult`, because importing mteb loads torch. The format is that of mteb 1.11 and
+later: a JSON object with `task_name`, `dataset_revision`, `mteb_version` and `scores`: split -> list of objects by subset.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ MODEL = re.compile(r"[\w.-]+/[\w.-]+")
 LICENCE = "CC0-1.0"
 LICENCES = {"mit": "MIT", "apache-2.0": "Apache-2.0", "cc-by-nc-4.0": "CC-BY-NC-4.0", "cc-by-nc-sa-4.0": "CC-BY-NC-SA-4.0",
             "not specified": None}
-# The languages of the board's tables, as mteb calls them -> by two letters where ISO 639 has them.
+# The languages of the board's tables: mteb's codes -> two-letter codes, where ISO 639 has them.
 SHORT = {
     "afr": "af", "amh": "am", "ara": "ar", "arb": "ar", "arq": "arq", "ary": "ary", "cmn": "zh", "deu": "de",
     "eng": "en", "fra": "fr", "hau": "ha", "hin": "hi", "ind": "id", "ita": "it", "jpn": "ja", "kin": "rw", "kor":
     "ko", "mar": "mr", "nld": "nl", "pol": "pl", "por": "pt", "rus": "ru", "spa": "es", "tel": "te", "tur": "tr",
     "zho": "zh",
 }
-NAMES = ("cosine_spearman", "main_score")  # a score's names in the order of preference: mteb prints the same under both
+NAMES = ("cosine_spearman", "main_score")  # names of a score, preferred first: mteb prints the same under both
 SCHEMA = ("model", "revision", "task", "split", "subset", "metric", "value", "mteb_version", "dataset_revision")
 
 
 @dataclass(frozen=True)
 class Import:
-    """written: new files of the board; present: files that were there with the same results; notes: what was left out."""
+    """The result of an import. written: new files; present: existing files of equal results; notes: what was left out."""
 
     written: tuple[Path, ...]
     present: tuple[Path, ...]
@@ -87,7 +87,7 @@ class _Result(BaseModel):
 
 
 def import_results(board: Path, source: str, name: str | None = None, revision: str | None = None) -> Import:
-    """Put the STS results of `source` (a result file, a folder of them, or a model's name) below the board's imported/.
+    """Import the STS results of `source` (a result file, a folder of them, or a model's name) into the board's imported/.
 
     All files are read and checked before the first is written. Raises StsbenchError, naming the file, for what is not a
     result of mteb, for several revisions of one model unless `revision` chooses one, and where the board holds other results
@@ -114,7 +114,7 @@ def import_results(board: Path, source: str, name: str | None = None, revision: 
 
 @contextmanager
 def _located(source: str, revision: str | None) -> Iterator[tuple[Path, str]]:
-    """(file or folder, the address it came from): what is there, else what the results repository has of a model."""
+    """Yield (file or folder, address): `source` itself with "", or the results repository's files of a model, downloaded."""
     path = Path(source)
     if path.exists():
         yield path, ""
@@ -126,7 +126,7 @@ def _located(source: str, revision: str | None) -> Iterator[tuple[Path, str]]:
 
 
 def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[str, str], list[Path]]:
-    """Return (model, revision) -> its result files, in TASKS' order."""
+    """Return (model, revision) -> result files, in TASKS' order. Raises StsbenchError for several revisions of a model."""
     if root.is_file():
         paths = [root]
     else:
@@ -148,7 +148,7 @@ def _groups(root: Path, name: str | None, revision: str | None) -> dict[tuple[st
 
 
 def _model_and_revision(path: Path, name: str | None) -> tuple[str, str]:
-    """Return (model, revision) of a result file: from model_meta.json beside it, else from ORG__MODEL/REVISION/ above it."""
+    """Return (model, revision) of a result file, from model_meta.json beside it or the folders ORG__MODEL/REVISION above."""
     meta = path.parent / META
     stated = read_json_object(meta) if meta.is_file() else {}
     folders = path.resolve().parts[-3:-1]
@@ -161,7 +161,7 @@ def _model_and_revision(path: Path, name: str | None) -> tuple[str, str]:
 
 
 def _imported(whose: tuple[str, str], paths: Sequence[Path], address: str, notes: list[str]) -> Imported | None:
-    """Return the results of one model; None, with notes, where none of them is of MTEB's data."""
+    """Return the results of one model; None, with lines added to `notes`, if no file has test scores on MTEB's data."""
     tasks = [task for path in paths if (task := _task(path, notes))]
     model, revision = whose
     if not tasks:
@@ -199,14 +199,14 @@ def _task(path: Path, notes: list[str]) -> ImportedTask | None:
 REPOSITORY = "https://github.com/embeddings-benchmark/results"
 LISTING = "https://api.github.com/repos/embeddings-benchmark/results/contents/results"
 FILES = "https://raw.githubusercontent.com/embeddings-benchmark/results/main/results"
-MOST = 4_000_000  # bytes of a file: a result of an STS task has about 1,000
+MOST = 4_000_000  # the most bytes of a file; results of STS tasks have about 1,000
 
 
 def fetch_results(model: str, tasks: Sequence[str], revision: str | None, folder: Path) -> str:
-    """Download the files of `tasks` that the repository has of `model` to `folder`/ORG__MODEL/REVISION/TASK.json.
+    """Download the results of `model` on `tasks` from the repository to `folder`/ORG__MODEL/REVISION/TASK.json.
 
-    Of all revisions of the model, or of `revision`. Returns the address of what was read, for people. Raises StsbenchError
-    for a model or revision that is not there, DataError where the network fails.
+    revision: None for all revisions of the model. Returns the address of the model's folder as a web page. Raises
+    StsbenchError for an unknown model or revision, DataError where the network fails.
     """
     name = model.replace("/", "__")
     listed = folder / "listing.json"
@@ -232,7 +232,7 @@ def _folders(listing: Path) -> list[str]:
 
 
 def _fetched(url: str, target: Path) -> bool:
-    """Download `url`; False where the server has no such file."""
+    """Download `url` to `target` and return True; False where the server has no such file."""
     try:
         download(url, target, limit=MOST)
     except DataError as error:
@@ -243,10 +243,10 @@ def _fetched(url: str, target: Path) -> bool:
 
 
 def import_table(board: Path, source: Path, commit: str | None = None, date: str | None = None) -> Import:
-    """Write as_published/mteb_sts.tsv.gz, source.yaml, training.yaml and models.yaml of a board; returns which changed.
+    """Write as_published/mteb_sts.tsv.gz, source.yaml, training.yaml and models.yaml of a board; return which changed.
 
-    source: the clone's folder, or a table with the columns of SCHEMA (.tsv or .tsv.gz). commit, date: of the repository, as
-    git says them of a clone; a table needs both. Raises StsbenchError, one line, for whatever is not such a source.
+    source: the clone's folder, or a table with the columns of SCHEMA (.tsv or .tsv.gz). commit, date: of the repository, by
+    default those of the clone; required for a table. Raises StsbenchError for any other source.
     """
     if source.is_dir():
         scores = list(_of_clone(source))
@@ -273,8 +273,8 @@ def import_table(board: Path, source: Path, commit: str | None = None, date: str
 
 
 def declared_training(models: Collection[str]) -> bytes:
-    """Return training.yaml: of each of these models that mteb's registry knows the training sets of, those that are kin of
-    the seven tasks."""
+    """Return the content of training.yaml: model -> its training sets that hold pairs of the seven tasks, for those of
+    `models` whose training sets mteb's registry knows."""
     import mteb
 
     known = {meta.name: meta.get_training_datasets() for meta in mteb.get_model_metas() if meta.name in models}
@@ -286,7 +286,7 @@ def declared_training(models: Collection[str]) -> bytes:
 
 
 def model_facts(models: Collection[str]) -> bytes:
-    """Return models.yaml: of each of these models that mteb's registry has, what a choice needs of it (FACTS)."""
+    """Return the content of models.yaml: model -> FACTS, for those of `models` that mteb's registry has."""
     import mteb
 
     facts = {meta.name: _facts(meta) for meta in mteb.get_model_metas() if meta.name in models}
@@ -297,7 +297,7 @@ def model_facts(models: Collection[str]) -> bytes:
 
 
 def _facts(meta: Any) -> dict[str, Any]:
-    """Return what mteb's registry knows of one model."""
+    """Return the FACTS of one model that mteb's registry knows."""
     codes = {code.partition("-")[0] for code in meta.languages or ()}
     width = meta.embed_dim
     facts = {
@@ -338,7 +338,7 @@ def _of_clone(root: Path) -> Iterator[Score]:
 def _of_file(path: Path, task: str) -> Iterator[Score]:
     model, revision = path.parts[-3].replace("__", "/", 1), path.parts[-2]
     try:
-        # Numbers stay as they are printed.
+        # Numbers are kept as text, as they are printed.
         result = json.loads(path.read_text("utf-8"), parse_float=str, parse_int=str)
         version, data = result.get("mteb_version") or "", result.get("dataset_revision") or ""
         if "scores" in result:

@@ -1,8 +1,8 @@
-"""Other tools' results on a board: a file a model below imported/, a row beside the published ones, never checked or ranked.
+"""Imported results on a board: one file per model in imported/, each a row beside the published ones, unchecked, unranked.
 
-mteb computes one correlation over all pairs of a task, which is aggregation *all* of sts, by the cosine. So a model's
-results stand in the sts tabs of that aggregation and in mteb's own tab. MTEB's SICK-R is the column SICK-R-MTEB: its 9,927
-pairs are not the 4,927 that papers average, so that these rows have no Avg.
+mteb computes one correlation of cosines over all pairs of a task, which is the aggregation *all* of sts. So a model's
+results are shown in the sts tabs of that aggregation and in mteb's own tab. MTEB's SICK-R is the column SICK-R-MTEB: its
+9,927 pairs are not the 4,927 that papers average, so these rows have no Avg.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from stsbench.parsing import MOST_YAML, read_text
 FOLDER = "imported"  # below the board's folder
 Correlation = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
 Text = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=300)]
-METRICS = {  # a tab's id -> which of the scores it shows
+METRICS = {  # tab's id -> the score that it shows
     "sts-spearman-all": "cosine_spearman", "sts-pearson-all": "cosine_pearson", "mteb-cosine-spearman": "cosine_spearman",
 }
-RAW = "-raw-text"  # ends the id of a tab that was measured on MTEB's own text
+RAW = "-raw-text"  # end of the ids of tabs measured on the raw text, which MTEB uses
 MARK = "imported from mteb's result files, not checked: no similarity stands behind the scores, no digest names the data"
 OTHER = "of another revision of the data than the one that MTEB pinned when this catalog was written"
 TEXT = "measured on MTEB's raw text, where this tab's measured rows read SentEval's"
 
 
 class ImportModel(BaseModel):
-    """Frozen; an unknown field is an error."""
+    """Base of the imported results' models: frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ImportedTask(ImportModel):
-    """One task's scores on its test split, as correlations in [-1, 1], and where they stood.
+    """The scores of one task on its test split, as correlations in [-1, 1], and their source.
 
-    dataset_revision: the Hub's, of the data that mteb says it read; sha256: of the result file.
+    dataset_revision: the Hub's revision of the data, as mteb states it; sha256: of the result file.
     """
 
     task: Literal["STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICK-R"]
@@ -58,7 +58,7 @@ class ImportedTask(ImportModel):
 
 
 class Imported(ImportModel):
-    """One model's results. source: the address they were read from, "" for files of one's own."""
+    """The imported results of one model. source: the address of the result files, "" for local files."""
 
     tool: Literal["mteb"]
     model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$", max_length=200)]
@@ -73,14 +73,14 @@ class Imported(ImportModel):
 
 
 def load_imported(folder: Path) -> list[Imported]:
-    """Return every file of `folder` (a board's imported/), by name; [] without one. Raises StsbenchError naming the first
-    that is not what an import writes."""
+    """Return the results in `folder` (a board's imported/), by file name; [] without that folder. Raises StsbenchError,
+    naming the first file that is not as an import writes it."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [_read(path) for path in paths if not path.name.startswith(".")]
 
 
 def as_yaml(imported: Imported) -> str:
-    """Return the file's text."""
+    """Return the text of the file in imported/."""
     head = "# Written by `stsbench leaderboard import mteb`: another tool's results, which nobody here has checked.\n"
     return head + yaml.safe_dump(imported.model_dump(mode="json"), sort_keys=False, width=120)
 
@@ -98,8 +98,8 @@ def _read(path: Path) -> Imported:
 
 
 def with_imported(tabs: Sequence[Tab], imported: Sequence[Imported]) -> list[Tab]:
-    """Return `tabs` with a row of each import in every tab that its scores belong to: on MTEB's text where the board has
-    such a tab, else in the plain one, with a mark."""
+    """Return `tabs` with a row for each import in every tab of its scores: in the tab on the raw text, which MTEB uses, if
+    the board has it, else in that on SentEval's text, with a mark."""
     if not imported:
         return list(tabs)
     ids = {tab.id for tab in tabs}
@@ -128,14 +128,14 @@ def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
 
 
 def _pinned(task: str) -> str:
-    """Return the revision of the data that the catalog has of MTEB's task."""
+    """Return the revision of an MTEB task's data in the catalog."""
     name = TASKS[task].removesuffix("-MTEB")
     return next(entry.hub.revision for entry in entries() if entry.hub and (entry.task, entry.text_version) == (name, "raw"))
 
 
 class ImportedResults(Section):
-    """What lies in imported/ of a board."""
+    """The board's extension for imported results, in imported/."""
 
     def tabs(self, tabs: list[Tab], root: Path) -> list[Tab]:
-        """Return the tabs with a row of each import."""
+        """Return the tabs with a row for each import."""
         return with_imported(tabs, load_imported(root / FOLDER))

@@ -1,1 +1,1 @@
-"""The built page at an address of this machine."""
+"""A local web server for the built page."""

@@ -1,4 +1,4 @@
-"""`stsbench leaderboard serve`: look at the built page."""
+"""The command `stsbench leaderboard serve`, which shows the built page."""
 
 from __future__ import annotations
 

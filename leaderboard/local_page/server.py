@@ -1,4 +1,4 @@
-"""`leaderboard serve`: the built page on this machine's own address, for this machine only."""
+"""A web server for the built page (`leaderboard serve`), which only this machine can reach."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Answers what was asked of this address by its own name: a page of another host, whose name an attacker lets resolve to
-    this machine, would read a private board otherwise."""
+    """A request handler that refuses requests for other host names. Otherwise a page of an attacker's host, whose name
+    resolves to this machine (DNS rebinding), could read a private board."""
 
     timeout = 30  # seconds that a connection may be silent
 
@@ -28,12 +28,12 @@ class _Handler(SimpleHTTPRequestHandler):
         pass
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")  # a new build shows on reload
+        self.send_header("Cache-Control", "no-store")  # so that a reload shows a new build
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         super().end_headers()
 
     def send_head(self) -> BytesIO | BinaryIO | None:
-        """Return the file that GET and HEAD ask for, or None after an error was sent."""
+        """Return the file that a GET or HEAD requests; None after an error was sent."""
         status = self._refusal()
         if status is None:
             return super().send_head()
@@ -50,7 +50,7 @@ class _Handler(SimpleHTTPRequestHandler):
         if any(origin.strip().lower().removeprefix("http://") not in names for origin in origins):
             return HTTPStatus.FORBIDDEN
         of_page = self.headers.get("Sec-Fetch-Site", "none") in ("cross-site", "same-site")
-        if of_page and self.headers.get("Sec-Fetch-Mode") != "navigate":  # a link to the page may be followed
+        if of_page and self.headers.get("Sec-Fetch-Mode") != "navigate":  # following a link to the page is allowed
             return HTTPStatus.FORBIDDEN
         try:
             path = Path(self.translate_path(self.path)).resolve()
@@ -61,18 +61,18 @@ class _Handler(SimpleHTTPRequestHandler):
 
 class _Listener(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: whoever asks may go away in the middle of an answer."""
+        """Ignore errors: clients may disconnect in the middle of an answer."""
 
 
 def built_page(folder: str | Path | None) -> Path:
-    """Return the folder of a built page: `folder` itself, or that of the board which it is. Raises StsbenchError where it
-    is neither."""
+    """Return the folder of a built page: `folder` itself, or site/ of the board `folder`. Raises StsbenchError where it is
+    neither."""
     return Path(folder) if folder is not None and (Path(folder) / "index.html").is_file() else find_board(folder) / SITE
 
 
 class Server:
-    """The folder `site` at an address of this machine. Port 0 takes any free one. Raises StsbenchError where nothing is
-    built, and for a port that is taken."""
+    """A web server for the folder `site` on this machine. Port 0 takes any free port. Raises StsbenchError where nothing is
+    built, and for a port in use."""
 
     def __init__(self, site: Path, port: int) -> None:
         if not (site / "index.html").is_file():
@@ -94,12 +94,12 @@ class Server:
             self._server.serve_forever()
 
     def start(self) -> Self:
-        """Serve beside what else this process does, until `close`."""
+        """Serve in a background thread until `close`, and return the server."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """End what `start` began, and free the port."""
+        """Stop the thread of `start`, and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -118,10 +118,10 @@ class Server:
 
 
 def serve(board: str | Path | None = None, *, port: int = 8000) -> Server:
-    """Show the built page at http://127.0.0.1:PORT/, to this machine only, until `close()` or the end of a `with` block.
+    """Serve the built page at http://127.0.0.1:PORT/, for this machine only, until `close()` or the end of a `with` block.
 
-    board: a folder that `build` wrote into will do. port: 0 takes any free one. Raises StsbenchError where nothing is
-    built, and for a port that is taken.
+    board: a board's folder, or one that `build` wrote to. port: 0 takes any free port. Returns the running server. Raises
+    StsbenchError where nothing is built, and for a port in use.
 
     >>> from pathlib import Path
     >>> from stsbench import leaderboard

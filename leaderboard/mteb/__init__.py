@@ -1,1 +1,1 @@
-"""MTEB's STS results as their authors publish them: rows nobody here checked, what is doubtful, which differ."""
+"""MTEB's published STS results: unchecked rows, doubts about them, and significance tests from printed scores."""

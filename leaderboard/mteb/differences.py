@@ -1,5 +1,5 @@
-"""Which rows differ in their mean over tasks, where printed scores are all there is: by flips of the tasks' signs, and by
-the sampling error of a printed correlation."""
+"""Significance tests from printed scores alone, for differences between rows in their mean over tasks: by sign flips over
+tasks, and by the sampling error of a correlation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stsbench.metrics.paired import LEVEL, few_enough, rejected
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-MOST_TASKS = 12  # 2,047 patterns of signs: of more tasks, all patterns are too many
-_EXACT = 10  # decimals: sums of the same numbers in another order are one number
+MOST_TASKS = 12  # 2,047 patterns of signs: with more tasks there are too many to compute all
+_EXACT = 10  # decimals of statistics, so that sums of the same numbers in another order are equal
 
 
 @dataclass(frozen=True)
 class TaskSample:
-    """Which pairs of r rows differ in their mean over tasks, bool (r, r): `pairs`, each pair by itself at 5 %; line i of
-    `alone`, at 5 % for the pairs of row i together; `jointly`, at 5 % for all pairs together.
+    """The pairs of r rows that differ in their mean over tasks, as bool (r, r). pairs: at 5 % for each pair by itself;
+    alone: line i at 5 % for the pairs of row i jointly; jointly: at 5 % for all pairs jointly.
 
-    patterns: how many ways to flip the signs there are, 2^(k - 1) of k tasks; the least p is 1 / patterns.
+    patterns: the number of ways to flip signs, 2^(k - 1) for k tasks; the smallest p-value is 1 / patterns.
     """
 
     pairs: Bools
@@ -32,15 +32,15 @@ class TaskSample:
 
 
 def compare_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
-    """Return which rows differ in their mean over tasks, by an exact test of sign flips (Fisher 1935, The Design of
-    Experiments, section 21), of many pairs together by the step-down method (Romano & Wolf 2005).
+    """Return which rows differ in their mean over tasks, by an exact sign-flip test (Fisher 1935, The Design of Experiments,
+    section 21), for many pairs jointly by the step-down method (Romano & Wolf 2005).
 
-    scores: (r, k), of r rows on k tasks, in any unit. Assumes that another draw of tasks moves the differences between all
-    rows up or down together, equally likely: the vector of a task's deviations is symmetric about 0 and independent of the
-    other tasks'. Nothing else is assumed of their distribution: unlike a bootstrap over so few tasks, whose intervals are
-    too short, the test holds its level at any k. Differences are studentised: a row whose scores go up and down does not
-    decide for all rows how large a difference must be. Fewer than 6 tasks give at most 16 patterns, so that no pair can
-    differ at 5 %. Raises StsbenchError for NaN, fewer than 2 tasks or more than 12.
+    scores: (r, k), of r rows on k tasks, in any unit. The test assumes that the vector of a task's deviations, over all
+    pairs of rows, is symmetric about 0 and independent of the other tasks' vectors. Nothing else is assumed of the
+    distribution: unlike a bootstrap over so few tasks, whose intervals are too short, the test holds its level at any k.
+    Differences are studentised, so that one row of highly variable scores does not raise the threshold for all. Fewer than 6
+    tasks give at most 16 patterns, so that no pair can differ at 5 %. Raises StsbenchError for NaN, fewer than 2 tasks or
+    more than 12.
 
     >>> import numpy as np
     >>> from stsbench.leaderboard.mteb.differences import compare_over_tasks
@@ -67,8 +67,8 @@ def compare_over_tasks(scores: ArrayLike, level: float = LEVEL) -> TaskSample:
 
 
 def sign_patterns(tasks: int) -> Floats:
-    """Return (2^(tasks - 1) - 1, tasks) of 1 and -1: all ways to flip signs, but for none, and for those that mirror
-    another.
+    """Return (2^(tasks - 1) - 1, tasks) of 1 and -1: all ways to flip signs, except for no flip and for mirror images of
+    others.
 
     >>> from stsbench.leaderboard.mteb.differences import sign_patterns
     >>> sign_patterns(3).tolist()
@@ -79,8 +79,8 @@ def sign_patterns(tasks: int) -> Floats:
 
 
 def _statistics(differences: Floats, signs: Floats) -> tuple[Floats, Floats]:
-    """Return (m,), (m, patterns): the sizes of the mean differences over the root of their mean square, as observed, and
-    with the signs flipped: Student's t, but for a function that is the same for all pairs and rises with it."""
+    """Return (m,) and (m, patterns): |mean| / root mean square of the differences (m, k), as observed and with signs
+    flipped. The statistic is a strictly increasing function of |Student's t|, the same for all pairs."""
     tasks = differences.shape[1]
     root = np.sqrt((differences**2).mean(axis=1, keepdims=True))
     units = np.divide(differences, root, out=np.zeros_like(differences), where=root > 0)
@@ -93,13 +93,13 @@ def _rejected(observed: Floats, draws: Floats, level: float) -> Bools:
 
 
 def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
-    """Return standard errors of Spearman's correlations, of the shape of the two together.
+    """Return standard errors of Spearman correlations, in the broadcast shape of the two arguments.
 
-    correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has about the
-    variance (1 + r^2 / 2) / (n - 3) (Bonett & Wright 2000, Sample size requirements for estimating Pearson, Kendall and
-    Spearman correlations, Psychometrika 65, 23-28), times the slope of r in z, 1 - r^2. An approximation that assumes
-    continuous, about bivariate normal values; it errs near |r| = 1. Raises StsbenchError for 3 items or fewer and scores
-    outside [-1, 1].
+    correlation: in [-1, 1], as printed; items: numbers of items, above 3. Fisher's z of a Spearman correlation has a
+    variance of about (1 + r^2 / 2) / (n - 3) (Bonett & Wright 2000, Sample size requirements for estimating Pearson, Kendall
+    and Spearman correlations, Psychometrika 65, 23-28); its root is multiplied by the slope of r in z, 1 - r^2. The
+    approximation assumes continuous, roughly bivariate normal values, and is poor near |r| = 1. Raises StsbenchError for 3
+    items or fewer and scores outside [-1, 1].
 
     >>> import numpy as np
     >>> from stsbench.leaderboard.mteb.differences import spearman_error
@@ -115,11 +115,11 @@ def spearman_error(correlation: ArrayLike, items: ArrayLike) -> Floats:
 
 
 def mean_difference_error(correlation: ArrayLike, items: ArrayLike, shared: float) -> Floats:
-    """Return (r, r): standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
+    """Return (r, r) standard errors of the differences between the rows' means over tasks, in the unit of a correlation.
 
-    correlation: (r, k) of r rows on k tasks; items: (k,); shared: the correlation between two rows' errors on one task,
-    which nobody can know without the items: 0 where they err independently, and the error is largest, near 1 for two
-    encoders that err on the same items. The tasks' items are taken as independent of each other.
+    correlation: (r, k) of r rows on k tasks; items: (k,); shared: the assumed correlation of two rows' errors on one task,
+    which cannot be known without the scores of the items: 0 for independent errors, where the standard error is largest,
+    near 1 for two encoders that err on the same items. Errors on different tasks are taken as independent.
 
     >>> import numpy as np
     >>> from stsbench.leaderboard.mteb.differences import mean_difference_error

@@ -1,4 +1,4 @@
-"""The committed table of MTEB's published STS results: a line a score, as printed, and where they were read."""
+"""The committed table of MTEB's published STS results (one line per score, as printed), its source and models' facts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from stsbench.parsing import MOST_YAML, read_text
 FOLDER = "as_published"  # below a board's folder
 TABLE, SOURCE, SAME, TRAINING = "mteb_sts.tsv.gz", "source.yaml", "measured_here.yaml", "training.yaml"
 MODELS = "models.yaml"
-# What it says of a model, where the registry knows it: licence as SPDX writes it; width of a vector, the largest of several;
-# max_tokens, its longest text; weights_mb; open, whether its weights are; languages, those that the board has tables of;
-# languages_n, all of them; card, where it is not the model's page of the Hub; holds, those of its training sets that hold
-# sentences of the tests, though none of their pairs (leaderboard/training_texts.yaml).
+# The fields of a model in MODELS, from mteb's registry: licence, by SPDX; width of a vector, the largest of several;
+# max_tokens, of the longest text; weights_mb; open, whether the weights are; languages, those with tables on the board;
+# languages_n, the number of all; card, if not the model's page of the Hub; holds, its training sets that hold sentences of
+# the tests, though none of their pairs (leaderboard/training_texts.yaml).
 FACTS = (
     "licence", "released", "parameters", "width", "max_tokens", "weights_mb", "open", "languages", "languages_n", "card",
     "holds",
 )
 HOLD_SENTENCES = ("AllNLI", "Flickr30k", "SNLI", "simcse_sup_nli")
-_KIN = re.compile(r"STS1[2-7]|STSB|STS-B|SICK")  # how sets begin that hold pairs of the seven tasks, in any split
+_KIN = re.compile(r"STS1[2-7]|STSB|STS-B|SICK")  # beginnings of names of sets with pairs of the seven tasks, in any split
 ITEMS = {  # the seven tasks -> their pairs in MTEB; SICK-R is all pairs, not the 4,927 of SentEval's test
     "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STSBenchmark": 1379, "SICK-R": 9927,
 }
@@ -39,17 +39,17 @@ TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pai
     "STS12": "STS12", "STS13": "STS13", "STS14": "STS14", "STS15": "STS15", "STS16": "STS16", "STSBenchmark": "STS-B",
     "SICK-R": "SICK-R-MTEB",
 }
-TWIN = "STSBenchmarkMultilingualSTS", "en"  # the sentences of STSBenchmark's test again, under another name
+TWIN = "STSBenchmarkMultilingualSTS", "en"  # STSBenchmark's test sentences under another name
 BY_LANGUAGE = ("STS17", "STS22.v2")
 COLUMNS = ("model", "revision", "task", "subset", "value", "mteb_version", "dataset_revision")
-MOST_BYTES = 32_000_000  # the unpacked table's size
+MOST_BYTES = 32_000_000  # the most bytes of the unpacked table
 
 
 @dataclass(frozen=True, order=True)
 class Score:
-    """One printed main score of a test split, as text: Spearman's correlation in [-1, 1] in all tasks here.
+    """A printed main score of a test split. value: the text as printed; in all these tasks a Spearman correlation.
 
-    revision: the name of its folder; mteb_version, dataset_revision: "" where the file names none.
+    revision: the name of the result's folder; mteb_version, dataset_revision: "" where the file names none.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Score:
 
 
 class Source(BaseModel):
-    """Where the table comes from: the results repository at a commit of a day, and its licence."""
+    """The source of the table: the results repository, its commit and date, its licence, and the number of scores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
@@ -79,10 +79,10 @@ class Source(BaseModel):
 
 @dataclass(frozen=True)
 class Published:
-    """All scores with their source. measured_here: the board's entry -> the model that it measures as its authors use it.
+    """All published scores with their source. measured_here: entry -> the model that it measures as its authors use it.
 
-    training: model -> those of the sets that it was trained on, by what mteb's registry knows of its makers, which are kin
-    of the seven tasks; a model of which nothing is known is not in it. facts: model -> some of FACTS.
+    training: model -> its training sets, by mteb's registry, that hold pairs of the seven tasks; models with unknown
+    training sets are missing. facts: model -> some of FACTS.
     """
 
     scores: tuple[Score, ...]
@@ -93,13 +93,13 @@ class Published:
 
 
 def is_ranked(task: str, subset: str, split: str) -> bool:
-    """Return whether a score of the results repository belongs into the table."""
+    """Return whether a score of the results repository belongs in the table."""
     return split == "test" and (task in BY_LANGUAGE or (task, subset) == TWIN or (task in ITEMS and subset == "default"))
 
 
 def load_published(board: Path) -> Published | None:
-    """Return what lies in as_published/ of a board; None without that folder. Raises StsbenchError, one line, that names
-    file and line."""
+    """Return the published results in as_published/ of a board; None without that folder. Raises StsbenchError, naming file
+    and line, for invalid content."""
     folder = board / FOLDER
     if not folder.is_dir():
         return None
@@ -124,7 +124,7 @@ def load_published(board: Path) -> Published | None:
 
 
 def _read_by_model(path: Path, kind: type, contents: str) -> dict[str, Any]:
-    """Return model -> what a YAML file states of it, of type `kind`; {} without the file. contents: for the error."""
+    """Return model -> value of type `kind` from a YAML file; {} without the file. contents: names the values in errors."""
     stated = parse_yaml(read_text(path, MOST_YAML), str(path)) if path.is_file() else {}
     if not isinstance(stated, dict) or not all(isinstance(value, kind) for value in stated.values()):
         raise StsbenchError(f"{path}: must name for a model {contents}")
@@ -132,7 +132,7 @@ def _read_by_model(path: Path, kind: type, contents: str) -> dict[str, Any]:
 
 
 def kin_of_tasks(sets: Iterable[str]) -> list[str]:
-    """Return those of mteb's sets that hold pairs of the seven tasks, sorted.
+    """Return the sets, by mteb's names, that hold pairs of the seven tasks, sorted.
 
     >>> kin_of_tasks(["STSBenchmark", "NQ", "STS12", "STS22"])
     ['STS12', 'STSBenchmark']
@@ -141,7 +141,7 @@ def kin_of_tasks(sets: Iterable[str]) -> list[str]:
 
 
 def read_table(path: Path) -> list[Score]:
-    """Return the scores of a table that `table_bytes` wrote, in its order."""
+    """Return the scores of a table that `table_bytes` wrote, in its order. Raises StsbenchError for an invalid table."""
     try:
         with gzip.open(path, "rb") as stream:
             text = stream.read(MOST_BYTES + 1)
@@ -164,7 +164,7 @@ def read_table(path: Path) -> list[Score]:
 
 
 def table_bytes(scores: Iterable[Score]) -> bytes:
-    """Return the committed form: sorted, the same bytes for the same scores."""
+    """Return the table's file: sorted and compressed, with the same bytes for the same scores."""
     lines = [COLUMNS, *(tuple(vars(score).values()) for score in sorted(scores))]
     text = "".join("\t".join(line) + "\n" for line in lines)
     return gzip.compress(text.encode(), 9, mtime=0)

@@ -1,6 +1,6 @@
-"""The published models: those that have all seven STS tasks, and the tasks of several languages, a table a language.
+"""Rows of MTEB's published models: one table of those with all seven STS tasks, and one table for each language.
 
-What is doubtful about a row is said, and nothing is repaired. Languages are never averaged, and too few pairs rank nothing.
+Doubtful scores are flagged, never repaired. Languages are never averaged, and languages with too few pairs are not ranked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .differences import mean_difference_error
 from .results import ITEMS, TWIN, Score
 
 NO_MODELS = ("baseline/Human", "mteb/baseline-random-encoder")
-CARD = "external"  # the folder of what was copied from model cards
-SAME_DATA = {"a6ea5a8cab320b040a23452cc28066d9beae2cee"}  # SICK-R's: 20 models scored on both differ by a median of 0.00
-TINY, USUAL = 0.02, 0.3  # a correlation that is below the former where all others are above the latter was divided twice
-APART = 0.01  # two scores of one test set that differ by more were not made alike
+CARD = "external"  # the folder of scores copied from model cards
+SAME_DATA = {"a6ea5a8cab320b040a23452cc28066d9beae2cee"}  # of SICK-R: 20 models scored on both differ by a median of 0.00
+TINY, USUAL = 0.02, 0.3  # a correlation below TINY, where all others are above USUAL, was divided by 100 twice
+APART = 0.01  # two scores of one test set that differ by more were not measured in the same way
 # key -> (short label, sentence)
 FLAGS: dict[str, tuple[str, str]] = {
     "mixed": ("mixed folders", "its seven scores come from several folders, which may be different runs or revisions"),
@@ -44,12 +44,12 @@ PAIRS = {  # pairs in the test split of each language, as mteb 2.26 describes it
                  "it": 407, "de-en": 158, "es-en": 365, "zh-en": 161, "es-it": 212, "de-fr": 74, "pl-en": 48,
                  "de-pl": 28, "fr-pl": 8},
 }
-HUNDREDTH = 0.003, 0.01  # where a usual correlation lies that was divided by 100 twice
+HUNDREDTH = 0.003, 0.01  # the range of usual correlations that were divided by 100 twice
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One model: task -> score x 100, as printed; task -> its folder; doubts: (key of FLAGS, what exactly)."""
+    """A published model. scores: task -> score x 100, as printed; folders: task -> folder; doubts: (FLAGS' key, details)."""
 
     model: str
     scores: Mapping[str, float]
@@ -67,16 +67,15 @@ class PublishedRow:
 
     @property
     def unranked(self) -> str:
-        """Return why it has no rank, or ""."""
+        """Return why the row has no rank, "" if it has one."""
         return "a score was divided by 100 twice, so its mean is not one of correlations" if "divided" in self.flags else ""
 
 
 def seven_task_rows(scores: Iterable[Score]) -> tuple[PublishedRow, ...]:
-    """Return the models with all seven tasks, best mean first, equal ones by name: where one folder has all seven, of that
-    folder; else of several, flagged `mixed`. Human annotators and the random encoder are left out.
+    """Return the models with all seven tasks, best mean first, ties by name. Scores are from one folder that has all seven
+    or, flagged `mixed`, from several. Human annotators and the random encoder are left out.
 
-    Of several folders with all seven, as of a task that several folders have, a folder named by a commit is taken before
-    others, then the first by name.
+    Among several folders with all seven tasks, or with one task, those named by a commit come first, then the first by name.
     """
     cells: dict[str, dict[str, dict[str, list[Score]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     twins: dict[str, list[Score]] = defaultdict(list)
@@ -100,7 +99,7 @@ def seven_task_rows(scores: Iterable[Score]) -> tuple[PublishedRow, ...]:
 
 
 def is_commit(folder: str) -> bool:
-    """Return whether a folder's name is that of a commit."""
+    """Return whether a folder's name is a commit: 40 hex digits."""
     return len(folder) == 40 and set(folder) <= set("0123456789abcdef")
 
 
@@ -151,22 +150,22 @@ def _join(tasks: Sequence[str]) -> str:
 
 
 def over_items(scores: Floats, items: Sequence[int], shared: float = 0.0) -> tuple[Bools, Bools]:
-    """Return bool (r, r) twice, of rows of (r, k) correlations on k sets of so many items: pairs that differ by
-    themselves, and in the test of a row's pairs together (Bonferroni). shared: how much two rows' errors correlate."""
+    """Return two bool (r, r): the pairs of rows that differ at 5 % by themselves, and jointly over a row's pairs
+    (Bonferroni). scores: (r, k) correlations; items: k numbers of items; shared: as in `mean_difference_error`."""
     errors = mean_difference_error(scores, np.array(items, dtype=np.float64), shared)
     gaps = np.abs(scores.mean(axis=1)[:, None] - scores.mean(axis=1)[None, :])
     return gaps > critical(1) * errors, gaps > critical(max(len(scores) - 1, 1)) * errors
 
 
 def critical(tests: int) -> float:
-    """Return how many standard errors a difference must exceed at 5 %, two-sided, in so many tests (Bonferroni)."""
+    """Return the critical value at 5 %, two-sided, for so many tests (Bonferroni), in standard errors of a difference."""
     return float(norm.isf((1 - LEVEL) / 2 / tests))
 
 
 @dataclass(frozen=True)
 class LanguageRow:
-    """score x 100, as printed; first, last: the ranks that other sentence pairs may give it, 95 % for this row by itself, if
-    two models' errors were independent; None for a row or a language that ranks nothing."""
+    """A model in one language. score: x 100, as printed; first, last: 95 % interval of its rank over other sentence pairs,
+    for this row by itself, if two models' errors are independent; None for a row or a language without ranks."""
 
     model: str
     folder: str
@@ -179,7 +178,7 @@ class LanguageRow:
 
 @dataclass(frozen=True)
 class Language:
-    """One language of a task. rows: best first, those without a rank last; refused: why none has a rank, or ""."""
+    """A language of a task. rows: models, best first, those without a rank last; refused: why none has a rank, or ""."""
 
     task: str
     name: str
@@ -193,13 +192,13 @@ class Language:
 
     @property
     def first(self) -> int:
-        """Return how many could be first."""
+        """Return the number of rows that could be first."""
         return sum(row.first == 1 for row in self.rows)
 
 
 def languages(scores: Iterable[Score]) -> tuple[Language, ...]:
-    """Return every language of PAIRS, in that order, with the models that have a score there; of several folders of one
-    model, as in `seven_task_rows`. Human annotators and the random encoder are left out."""
+    """Return every language of PAIRS, in that order, with the models that have a score in it, each from one folder, chosen
+    as in `seven_task_rows`. Human annotators and the random encoder are left out."""
     cells: dict[str, dict[str, dict[str, dict[str, Score]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     usual: dict[str, Counter[str]] = defaultdict(Counter)
     for score in scores:

@@ -1,5 +1,5 @@
-"""What published scores can say of ranks: over another draw of tasks, and within bounds over other items of the same
-tasks.
+"""Ranks from published scores: their intervals over other draws of tasks and, under assumptions, over other items of the
+same tasks.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ITEMS = tuple(ITEMS.values())
 
 
 def tiers(values: Floats, different: Bools) -> Ints:
-    """(r,): the tier of rows with these scores, higher is better; 1 for those that no row is significantly better than.
+    """Return int (r,): the tier of each row (higher values are better), 1 for rows that no row is significantly better than.
 
-    different: bool (r, r), line i: the rows that row i differs from in its own test. Where that test errs in 5 % of the
-    cases, tier 1 holds the truly best row in 95 %, since only that row's own test can put it elsewhere. The next tier is the
-    first of the rows that are left. Of two rows of one tier nothing is said: they may differ, too.
+    different: bool (r, r), line i: the rows that row i differs from in its own test. If that test errs in 5 % of the cases,
+    tier 1 contains the truly best row in 95 %, since only that row's own test can exclude it. Each further tier is the first
+    tier of the remaining rows. Two rows of one tier may differ significantly.
     """
     result = np.zeros(len(values), dtype=np.int64)
-    worse = different & (values[None, :] > values[:, None])  # line: a row, column: one that is significantly better
+    worse = different & (values[None, :] > values[:, None])  # (i, j): row j is significantly better than row i
     left = np.arange(len(values))
     while len(left):
         members = ~worse[np.ix_(left, left)].any(axis=1)
@@ -43,10 +43,10 @@ def tiers(values: Floats, different: Bools) -> Ints:
 
 @dataclass(frozen=True)
 class Standing:
-    """position: 1 + rows with a better mean; first, last: the ranks that another draw of tasks may give it, 95 % for this
-    row by itself; jointly: the same for all rows at once; on_items: the same over other items of these seven tasks, if two
-    models' errors were independent, which makes it wide; tier: see `tiers`; differs: whether it differs from the row of the
-    best mean, in a test of these two alone."""
+    """The rank of a published row. position: 1 + the number of rows with a better mean; first, last: 95 % interval of the
+    rank over draws of tasks, for this row by itself; jointly: for all rows jointly; on_items: over other items of the seven
+    tasks, if two models' errors are independent (a wide interval); tier: see `tiers`; differs: whether the row differs from
+    that of the best mean, in a test of these two alone."""
 
     position: int
     first: int
@@ -59,8 +59,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class SharedErrors:
-    """How much two encoders' errors on one set of items correlate among `rows` measured rows: quantiles over their `pairs`,
-    and of the ratio of the error that was measured to the one computed from score and number of items."""
+    """The correlation of two encoders' errors on one set of items: quantiles over the `pairs` of `rows` measured rows; and
+    the median ratio of a mean's bootstrap error to that computed from score and number of items."""
 
     rows: int
     pairs: int
@@ -72,11 +72,11 @@ class SharedErrors:
 
 @dataclass(frozen=True)
 class Check:
-    """The verdicts from printed scores against those from the items, on all pairs of the measured rows, each pair by itself.
+    """A comparison of tests from printed scores with tests over items, on all pairs of measured rows, each pair by itself.
 
-    differ, same: pairs that differ, and that do not, by the test over items. sure_differ: called different under every
-    assumption; sure_same: under none; of these, `wrong_differ` and `wrong_same` are not so by the items. The rest is open.
-    tasks: pairs that differ over another draw of tasks.
+    differ: pairs that differ by the test over items. sure_differ: pairs that differ from printed scores under every
+    assumption on shared errors; sure_same: under none; wrong_differ, wrong_same: those of them that the items contradict.
+    tasks: pairs that differ in the test over tasks.
     """
 
     pairs: int
@@ -90,7 +90,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Separated:
-    """Under one assumption: how many of the pairs of neighbours differ, of all pairs, and how many rows could be first."""
+    """Numbers under one assumption: pairs of neighbours that differ, pairs that differ, and rows that could be first."""
 
     assumption: str
     adjacent: int
@@ -113,7 +113,7 @@ class MeasuredHere:
 
 @dataclass(frozen=True)
 class AsPublished:
-    """The rows of all seven tasks, best first, with their standings (None for a row that is not ranked)."""
+    """The published models with all seven tasks, best first, with their standings (None for a row that is not ranked)."""
 
     rows: tuple[PublishedRow, ...]
     standings: tuple[Standing | None, ...]
@@ -123,10 +123,10 @@ class AsPublished:
     source: Source
     measured_here: tuple[MeasuredHere, ...]
     languages: tuple[Language, ...]
-    training: Mapping[str, Sequence[str]]  # as `Published` has it
-    declared: tuple[Standing | None, ...]  # of the rows among those alone whose makers name training sets, and no kin
-    without: tuple[Standing | None, ...] = ()  # of the rows among all but those whose makers name kin
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as `Published` has it
+    training: Mapping[str, Sequence[str]]  # as in `Published`
+    declared: tuple[Standing | None, ...]  # standings among models whose known training sets hold no pairs of the tasks
+    without: tuple[Standing | None, ...] = ()  # standings among all models but those trained on pairs of the tasks
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as in `Published`
     models: Mapping[str, str] = field(default_factory=dict)  # entry -> the model it measures, some of the tasks or all
 
     @property
@@ -134,12 +134,12 @@ class AsPublished:
         return sum(standing is not None for standing in self.standings)
 
     def tier(self, number: int, declared: bool = False) -> list[PublishedRow]:
-        """Return the rows of a tier, best first. declared: among those that declare no kin of the tasks."""
+        """Return the rows of a tier, best first. declared: whether to take the tier from the standings in `declared`."""
         standings = self.declared if declared else self.standings
         return [row for row, at in zip(self.rows, standings, strict=True) if at and at.tier == number]
 
     def trained(self, model: str) -> str:
-        """Return whether it was trained on kin of the tasks, by its makers: "yes", "no" or "unknown"."""
+        """Return "yes", "no" or "unknown": whether a model's makers state training sets with pairs of the tasks."""
         return trained_on_kin(self.training, model)
 
 
@@ -147,9 +147,9 @@ def as_published(
     published: Published, measured: Floats | None = None, draws: Floats | None = None,
     measured_here: Sequence[MeasuredHere] = (),
 ) -> AsPublished:
-    """Return the board of published rows. measured: (m, 7) correlations of rows whose items are known, on the same tasks;
-    draws: (m, 7, resamples) of them, which share their resamples: for how much errors correlate, and for the check.
-    measured_here: the entries that measure one of these models."""
+    """Return the published rows with their standings. measured: (m, 7) correlations of the board's rows on the same tasks;
+    draws: (m, 7, resamples) bootstrap draws of them with shared resamples, which give the correlation of errors and the
+    check. measured_here: the entries that measure one of the published models."""
     rows = seven_task_rows(published.scores)
     scores = score_matrix(rows)
     able = np.flatnonzero([not row.unranked for row in rows])
@@ -171,7 +171,7 @@ def as_published(
 
 
 def trained_on_kin(training: Mapping[str, Sequence[str]], model: str) -> str:
-    """Return whether a model was trained on kin of the tasks, by its makers: "yes", "no" or "unknown"."""
+    """Return "yes", "no" or "unknown": whether a model's makers state training sets with pairs of the tasks (kin)."""
     sets = training.get(model)
     return "unknown" if sets is None else "yes" if sets else "no"
 
@@ -182,7 +182,7 @@ def score_matrix(rows: Sequence[PublishedRow]) -> Floats:
 
 
 def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standing], list[Separated]]:
-    """Of (r, 7) correlations: the rows' standings, and what is separated under which assumption."""
+    """Return the standings of rows of (r, 7) correlations, and the numbers of separated pairs under each assumption."""
     means = scores.mean(axis=1)
     tested = compare_over_tasks(scores)
     position, first, last = rank_intervals(means, tested.alone)
@@ -200,7 +200,7 @@ def standings(scores: Floats, shared: SharedErrors | None) -> tuple[list[Standin
 
 
 def assumptions(shared: SharedErrors | None) -> dict[str, float]:
-    """Return what is assumed of two models' errors on one set of items: words -> their correlation. The most cautious is
+    """Return description -> assumed correlation of two models' errors on one set of items, the most cautious assumption
     first."""
     known = {"errors independent": 0.0}
     if shared is not None:
@@ -209,7 +209,7 @@ def assumptions(shared: SharedErrors | None) -> dict[str, float]:
 
 
 def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
-    """Of (m, 7) correlations and (m, 7, resamples) of them."""
+    """Return how much errors correlate, from (m, 7) correlations and their (m, 7, resamples) bootstrap draws."""
     one, other = np.triu_indices(len(scores), 1)
     of_tasks = [np.asarray(np.corrcoef(draws[:, task]))[one, other] for task in range(draws.shape[1])]
     correlations = np.mean(of_tasks, axis=0)
@@ -220,8 +220,8 @@ def shared_errors(scores: Floats, draws: Floats) -> SharedErrors:
 
 
 def checked(scores: Floats, draws: Floats, shared: SharedErrors) -> Check:
-    """Return whether verdicts from `scores` (m, 7) alone agree with those from the items, by the interval of the drawn
-    differences."""
+    """Return how far tests from `scores` (m, 7) alone agree with tests over items, by the standard deviation of differences
+    in `draws` (m, 7, resamples)."""
     one, other = np.triu_indices(len(scores), 1)
     gaps = np.abs(scores.mean(axis=1)[one] - scores.mean(axis=1)[other])
     means = draws.mean(axis=1)

@@ -1,1 +1,1 @@
-"""A board of a user's own models on a user's own data, made by one command."""
+"""Comparison of several models on a user's own data, with a board and a page, by one command."""

@@ -1,4 +1,4 @@
-"""`stsbench board`: which of several models is best on a user's own data."""
+"""The command `stsbench board`: which of several models is best on a user's own data."""
 
 from __future__ import annotations
 

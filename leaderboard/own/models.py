@@ -1,4 +1,4 @@
-"""Measures several models on one set of a user's own, and makes the board and the choice of them."""
+"""Measurement of several models on a user's data, with a board of them and the choice of the best."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ KINDS = {"transformers": "transformer", "sentence-transformers": "transformer"}
 
 @dataclass(frozen=True)
 class OwnBoard:
-    """page: the file to open; choice: what `stsbench.choose` says of the models, None of a single one, or without that
-    extension; results: of each model, in the order they were given, then of those that the board had on these data."""
+    """The result of `measure_models`. page: the file to open; choice: the result of `stsbench.choose`, None for a single
+    model or without that extension; results: a `Result` for each model, in their order, then of those that the board had
+    on these data."""
 
     page: Path
     choice: Any
     results: tuple[Result, ...]
 
     def document(self) -> Document:
-        """Return what `choose` prints."""
+        """Return what `choose` prints, or the result of the first model where there is no choice."""
         made: Document = self.choice.document() if self.choice is not None else self.results[0].document()
         return made
 
@@ -48,13 +49,13 @@ def measure_models(
     columns: str | Mapping[str, str] | None = None, cost: bool = True, offline: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> OwnBoard:
-    """Measure models on data of your own, what they cost too, and write a board with a page that opens from its folder.
+    """Measure models and their cost on data of your own, and write a board with a page that opens from its folder.
 
-    data: a file, whose columns say what it is for, a folder of queries and corpus, or either behind a protocol, as
-    "pairs:tickets.csv". output: the board's folder; a model whose run lies in it is not measured again. title: of its page,
-    the data's name by default. columns, offline: as for `evaluate`. cost: speed and memory, too, which takes some seconds a
-    model. log: gets a line before each. Raises StsbenchError, one line, for data that several protocols fit, or none, and
-    whatever `evaluate` refuses.
+    data: a file whose columns determine the protocol, a folder of queries and corpus, or either after the protocol's name,
+    as in "pairs:tickets.csv". output: the board's folder; models with a run in it are not measured again. title: of the
+    page, by default the data's name. columns, offline: as for `evaluate`. cost: also measure speed and memory, which takes
+    some seconds per model. log: called with a line before each model. Raises StsbenchError for data that fit no protocol
+    or several, and where `evaluate` would.
 
     >>> from stsbench import leaderboard
     >>> rows = ["sentence1,sentence2,label", "a cat,the cat,1", "a dog,rain,0", "rain,some rain,1", "snow,a car,0"]
@@ -84,7 +85,7 @@ def measure_models(
         results += [score(run) for run in sorted(folder.glob(f"runs/*-{content}"))
                     if run.name not in {result.folder.name for result in results}]
     except Exception:
-        if new and not any(folder.glob("runs/*")):  # a board of nothing
+        if new and not any(folder.glob("runs/*")):  # a new board without a run is of no use
             shutil.rmtree(folder)
         raise
     leaderboard.build(folder)
@@ -94,8 +95,8 @@ def measure_models(
 
 
 def named_data(data: str) -> str:
-    """Return the protocol that measures a user's data, as `--protocol` takes it. Raises StsbenchError where it is not
-    known."""
+    """Return the protocol and path of a user's data as in `--protocol`: "pairs:tickets.csv". Raises StsbenchError where the
+    data fit no protocol, or several."""
     if data.partition(":")[0] in data_protocols():
         return data
     path = Path(data)
@@ -113,10 +114,10 @@ def named_data(data: str) -> str:
 def _measured(
     model: str, protocol: str, content: str, folder: Path, options: dict[str, Any], tell: Callable[[str], None]
 ) -> Result:
-    """Return a model's run, measured where it is not in the board's folder, and entered into it.
+    """Return a model's result, measured unless its run is in the board's folder, and add the run to the board.
 
-    An entry is named by the model and its fingerprint, a run by what it is measured on, too: a model that was trained on, or
-    data that were edited, are others than those of before.
+    An entry is named by the model and its fingerprint, a run also by its data's digest: after further training of the model,
+    or edits of the data, the name differs and it is measured again.
     """
     encoder = load_encoder(model, offline=options.get("offline", False))
     name = re.sub(r"[^a-z0-9]+", "-", without_paths(model).lower()).strip("-")[:60] or "model"
@@ -129,7 +130,7 @@ def _measured(
         tell(f"{model}: measuring")
         result = evaluate(model, protocol, output=run, **options)
     if not result.records:
-        shutil.rmtree(run, ignore_errors=True)  # the next time it is measured again
+        shutil.rmtree(run, ignore_errors=True)  # so that the next call measures it again
         raise StsbenchError(f"{model}: {'; '.join(result.failed_lines())}")
     known = (folder / "measured" / entry).exists()
     leaderboard.add(run, entry, board=folder, **({} if known else _about(result.records[0], folder)))
@@ -137,14 +138,14 @@ def _measured(
 
 
 def _content(path: Path, columns: str | Mapping[str, str] | None) -> str:
-    """Return eight digits of what is measured: the bytes of the data's files, and which columns are read."""
+    """Return eight hex digits of a digest of the data: the bytes of its files, and the columns that are read."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     parts = [*(f"{file.relative_to(path.parent)} {sha256_file(file)}" for file in files), str(columns)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
 def _about(record: Record, folder: Path) -> dict[str, Any]:
-    """Return what describes a new entry; an encoder that is called as one of the board gets digits of its fingerprint."""
+    """Return the description of a new entry; if its method's name is taken, digits of the fingerprint are added to it."""
     kind, method = str(record.encoder.spec.get("kind") or ""), encoder_in_words(record)[:60]
     taken = [read_yaml(path)["method"] for path in (folder / "measured").glob("*/entry.yaml")]
     if method in taken:

@@ -1,1 +1,1 @@
-"""What the board is shown as: the page, its picture, tables as text."""
+"""The presentation of the board: its web page, and its tables as text."""

@@ -1,7 +1,7 @@
-"""The site's files: the page as it was bundled, and the data it shows, each as JSON and as a script that registers it.
+"""The files of the board's site: the bundled page, and its data, each as JSON and as a script that registers them.
 
-A wrong board is refused in one line, never drawn. index.json says what the board holds and in which file, for the page and
-for programs. pairs/ holds the tests of pairs of rows, which are loaded when two are compared.
+An invalid board raises StsbenchError. index.json lists the board's tabs and entries with their files, for the page and for
+programs. pairs/ holds the tests of pairs of rows, which the page loads when two rows are compared.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from .tables import SHORT, comparable
 # http, https, or a path beside the page: a colon elsewhere could begin another scheme (javascript:).
 _LINK = re.compile(r"https?://[^\x00-\x20\x7f\\]+|[^\x00-\x20\x7f\\:]+", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
-SCHEMA = 1  # raised when a field changes its meaning or goes
-CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this order
+SCHEMA = 1  # version of the files, raised when a field changes its meaning or is removed
+CELL = ("value", "low", "high", "sd", "n")  # the items of a score's list
 SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
     "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
     "unknown": "nobody says which labels, if any",
 }
-ROWS = 64  # rows of a file: with 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
+ROWS = 64  # rows per file of pair tests: with 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
 Floats = NDArray[np.float64]
 TIMED = ("sentences_per_second", "memory_mb")
 PAGE = ("index.html", "board.js", "charts.js", "grid.js", "board.css", "LICENSES.txt")
 
 
 def check(board: Board) -> None:
-    """Raise StsbenchError where two tabs share an id, a name is unfit for a file, a score is not finite, or an entry is not
-    in the board."""
+    """Raise StsbenchError where two tabs share an id, a name cannot be a file's, a lead is no column, a score is not finite,
+    or a row's entry is not on the board."""
     taken: set[str] = set()
     for tab in board.tabs:
-        # Files of one name in another case are one file on some systems.
+        # On some systems, file names that differ in case only are the same file.
         if tab.id.lower() in taken or not _NAME.fullmatch(tab.id):
             raise StsbenchError(
                 f"tab '{tab.id}' ({tab.title}): its id is taken or unfit for a file and a link; give it another"
@@ -74,12 +74,12 @@ def _check_row(board: Board, tab: Tab, row: Row) -> None:
 
 
 def safe_link(link: str) -> str:
-    """Return `link` where it is http, https or relative, else ""."""
+    """Return `link` if it is an http or https address or a relative path, else ""."""
     return link if _LINK.fullmatch(link) else ""
 
 
 def index(board: Board) -> dict[str, Any]:
-    """Return the index as plain data. Tabs and entries stand in the order of the board, and name their files."""
+    """Return the content of index.json: the board's tabs in its order and entries by name, with their files."""
     return {
         "schema_version": SCHEMA,
         "updated": updated(board), **({"name": board.name} if board.name else {}),
@@ -93,13 +93,13 @@ def index(board: Board) -> dict[str, Any]:
 
 
 def updated(board: Board) -> str | None:
-    """When the newest record was measured (ISO 8601, UTC); None for a board without measured rows."""
+    """Return the time when the newest record was measured (ISO 8601, UTC); None for a board without measured rows."""
     dates = [moment for entry in board.entries.values() for run in entry.runs for moment in run.get("measured", ())]
     return max(dates, default=None)
 
 
 def form(tab: Tab) -> str:
-    """Return what a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
+    """Return the part of a tab's title after metric and aggregation, such as "raw text"; "" for a protocol's defaults."""
     if tab.form is not None:
         return tab.form
     _, *rest = re.split(r", ", tab.title)
@@ -121,25 +121,25 @@ def _tab(tab: Tab) -> dict[str, Any]:
 
 
 def _columns(tab: Tab) -> list[str]:
-    """Return an average first, so that it is in sight on a phone; else in the tab's order."""
+    """Return the columns in the tab's order, but the average first, so that it is visible on a phone."""
     first = [column for column in tab.columns if column == tab.lead == "Avg"]
     return [*first, *(column for column in tab.columns if column not in first)]
 
 
 def _flags(board: Board) -> list[str]:
-    """Return flags that some row has, those of FLAGS first."""
+    """Return the flags of all rows, those of FLAGS first."""
     used = {flag for tab in board.tabs for row in (*tab.measured, *tab.published) for flag in row.flags}
     return [*(flag for flag in FLAGS if flag in used), *sorted(used - set(FLAGS))]
 
 
 def pair_files(tab: Tab) -> list[str]:
-    """Return the names of a tab's files, without ending: "pairs/TAB.0", "pairs/TAB.1"; none where nothing was tested."""
+    """Return the names of a tab's files of pair tests, without suffix: "pairs/TAB.0", "pairs/TAB.1"; [] for no tests."""
     count = len(tab.pairs.rows) if tab.pairs else 0
     return [f"pairs/{tab.id}.{at}" for at in range(-(-count // ROWS))] if count > 1 else []
 
 
 def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
-    """Return file name -> content. Rows stand in the tab's order; each has its pairs with the rows above it."""
+    """Return file name -> content of a tab's pair tests. Rows have the tab's order, each with its pairs with rows above."""
     if tab.pairs is None:
         return {}
     index = {row: at for at, row in enumerate(tab.pairs.rows)}
@@ -160,25 +160,25 @@ def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
 
 
 def whole_halves(values: Floats, halves: Floats, digits: int) -> NDArray[np.int64]:
-    """Return (r, r) half widths of intervals of the differences between `values` (r,), in units of the last digit that is
+    """Return int (r, r): the half widths of intervals of the differences between `values` (r,), in units of the last digit
     shown;
     -1 where there is none.
 
-    Rounded to the nearest, unless the interval then left 0 out, or held it, where the unrounded one does not.
+    They are rounded to the nearest, except that an interval must contain 0 if and only if the unrounded one does.
     """
     unit = 10.0**-digits
-    # As the page computes a difference: of values with two digits more than are shown.
+    # The page computes differences of values with two digits more than it shows; the same is done here.
     rounded = np.round(values, digits + 2)
     sizes = np.round(np.abs(rounded[:, None] - rounded), digits + 2)
     nearest = np.round(halves / unit)
-    reach = np.ceil(np.round(sizes / unit, 2))  # the least half width whose interval holds 0
+    reach = np.ceil(np.round(sizes / unit, 2))  # the smallest half width whose interval contains 0
     outside = np.abs(values[:, None] - values) > halves
     kept = np.where(outside, np.clip(nearest, 0, np.maximum(reach - 1, 0)), np.maximum(nearest, reach))
     return np.where(np.isfinite(halves), kept, -1).astype(np.int64)
 
 
 def site(board: Board) -> dict[str, str]:
-    """Return file, below the site's folder -> content. The same board gives the same bytes.
+    """Return path below the site's folder -> content of the site's files. The same board gives the same bytes.
 
     Raises StsbenchError for a board that `check` refuses, or where the bundle is missing.
     """
@@ -216,9 +216,9 @@ def _with_title(page: str, name: str) -> str:
 
 
 def _both(name: str, data: dict[str, Any]) -> dict[str, str]:
-    """Return NAME.json, and NAME.js: a page opened from a file may load a script, but may not read a file."""
+    """Return NAME.json and NAME.js -> content: a page opened as a local file may load scripts, but not read JSON files."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Line separators would end a script's line in old readers; "<" could end the element that a script stands in.
+    # Old browsers end a script's line at Unicode's line separators; "<" could end the element around a script.
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return {f"{name}.json": text + "\n", f"{name}.js": f"stsbench({json.dumps(name)},{safe});\n"}
 
@@ -227,8 +227,8 @@ _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", 
 
 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
-    """Return a tab's rows, and the files with the tests of their pairs."""
-    # The page's headings: "Trained on test sentences", ... and SHORT, which it folds.
+    """Return the content of a tab's file: its settings, data, notes and rows, and the names of its files of pair tests."""
+    # The page shows these as headings: "Trained on test sentences", ..., and SHORT, whose rows it folds.
     kinds = {row.id: f"Trained on {name}" if name != SHORT else name
              for name, rows in comparable(tab).items() for row in rows}
     best_first = tab.measured if any(row.rank for row in tab.measured) else by_lead(tab.measured, tab)
@@ -243,8 +243,8 @@ def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
 
 
 def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
-    """Return what stands behind an entry: note, recipe, its runs, the parts of its tasks in every tab (`entry_rows`), and
-    the other prompts that its encoder was read behind."""
+    """Return the content of an entry's file: note, recipe, runs, the scores of its tasks' subsets in every tab, and the
+    other prompts that its encoder was measured with. rows: the entry's item of `entry_rows`."""
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
         "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
@@ -253,8 +253,8 @@ def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str,
 
 
 def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
-    """Return the interval of a row's average over tasks, and with which neighbours its order would survive; {} without
-    one."""
+    """Return the interval of a row's average over tasks, and how likely its order with its neighbours is to survive; {} for
+    no average."""
     over = tab.over_tasks(row)
     if over is None or over.low is None or over.high is None or over.sd is None:
         return {}
@@ -267,7 +267,7 @@ def _over_tasks(tab: Tab, row: Row) -> dict[str, Any]:
 
 
 def entry_rows(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
-    """Return entry -> its rows, each with its tab."""
+    """Return entry -> [(tab, row), ...], its measured rows."""
     rows: dict[str, list[tuple[Tab, Row]]] = {key: [] for key in sorted(board.entries)}
     for tab in board.tabs:
         for row in tab.measured:
@@ -277,7 +277,7 @@ def entry_rows(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
 
 
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
-    """Return a row without its empty fields; kind: what a comparable row was trained with."""
+    """Return the fields of a row that are not empty. kind: the heading above a comparable row, None for other rows."""
     rank = row.rank and {"place": row.rank.position, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
                          "alone": list(row.rank.alone) if any(row.rank.alone) else None,
                          "tier": row.rank.tier,
@@ -289,7 +289,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
         "average_printed": row.average_printed, "marks": list(row.marks), "source": row.source, "link": safe_link(row.link),
         "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
         "comparable": kind, "prompts": _over_prompts(row.prompts, tab.digits),
-        # {column: [yes, no or unknown, why]}, the lead's for the whole tab; a column that is absent is unknown.
+        # {column: [yes, no or unknown, why]}; columns that are left out are unknown.
         "seen": {column: [one.answer, one.why] for column, one in row.exposure.items() if one != Exposure("unknown", "")},
         **size_and_cost(board.entries.get(row.entry)),
     }
@@ -300,7 +300,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
 
 
 def _over_prompts(over: PromptSpread | None, digits: int) -> dict[str, Any]:
-    """Return the scores with two digits more than are shown, as those of a row."""
+    """Return the spread over prompts: its scores have two digits more than are shown, as a row's; {} for None."""
     if over is None:
         return {}
     scores = {name: round(getattr(over, name), digits + 2) + 0.0 for name in ("mean", "lowest", "highest")}
@@ -312,8 +312,8 @@ def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores(cell: Cell, digits: int) -> list[float | int | None]:
-    """Return [value, low, high, sd, n] without the empty end. A value has two digits more than are shown: rows are sorted
-    by it."""
+    """Return [value, low, high, sd, n] without Nones at the end. The value has two digits more than are shown, because rows
+    are sorted by it."""
     noise = [None if number is None else round(number, digits) + 0.0 for number in (cell.low, cell.high, cell.sd)]
     fields: list[float | int | None] = [round(cell.value, digits + 2) + 0.0, *noise, cell.n]
     while fields[-1] is None:
@@ -322,15 +322,15 @@ def scores(cell: Cell, digits: int) -> list[float | int | None]:
 
 
 def _arxiv_year(link: str) -> int | None:
-    """Return the year that an arXiv identifier begins with."""
+    """Return the year in the identifier of an arXiv address; None for another address."""
     match = _ARXIV.search(link)
     return 2000 + int(match[1]) if match else None
 
 
 def size_and_cost(entry: Provenance | None) -> dict[str, Any]:
-    """Return what the records hold of an encoder's size, where all runs agree, and of its speed and memory, where all
-    runs were timed on one machine: the median over them, with that machine. Beside it what its entry states: licence,
-    released (YYYY or YYYY-MM), languages (all of them, by ISO 639), hub (ORG/NAME), and max_tokens, its longest text."""
+    """Return an entry's size, speed and facts. The encoder's size is as recorded, if all runs agree; speed and memory are
+    medians over the runs, with the machine, if all were timed on one machine. The facts are licence, released (YYYY or
+    YYYY-MM), languages (all, by ISO 639) and hub (ORG/NAME), as the entry states them, and max_tokens."""
     if entry is None:
         return {}
     runs = [{"width": run.get("width"), **run.get("costs", {})} for run in entry.runs]
@@ -348,7 +348,7 @@ def size_and_cost(entry: Provenance | None) -> dict[str, Any]:
 
 
 def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:
-    """Return the parts of an entry's tasks, once for all tabs that show the same: aggregations of one metric share them."""
+    """Return the scores of an entry's tasks on subsets, once for all tabs that share them: aggregations of one metric do."""
     parts: dict[str, dict[str, Any]] = {}
     for tab, row in rows:
         if row.subsets:

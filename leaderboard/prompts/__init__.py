@@ -1,1 +1,1 @@
-"""Rows behind other prompts, too: ranks over prompts, and the published study of prompt sensitivity."""
+"""Prompt sensitivity: ranks of the board's rows over prompts, and the published study of it."""

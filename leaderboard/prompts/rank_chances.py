@@ -1,7 +1,7 @@
-"""How much ranks depend on the prompt: chances, intervals and bounds of ranks, concordance, shares of variance.
+"""Dependence of ranks on the prompt: probabilities, intervals and bounds of ranks, Kendall's W, shares of variance.
 
-Scores are higher-is-better: negate those of which lower is. A prompt that was not run is NaN. Kostiuk and Enevoldsen 2026
-(arXiv 2605.22544) vary prompts; how their scores are summed up here is stated at each function.
+Higher scores are better: negate scores of which lower is better. A prompt that was not run is NaN. Kostiuk and Enevoldsen
+2026 (arXiv 2605.22544) vary prompts; each function states how it summarises such scores.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RankChances:
-    """Of m models. ranks: float64 (m, m), line i the chance of model i to have rank 1, 2, ...; lines and columns sum to 1,
-    models that tie share their ranks evenly. beats: (m, m), the chance that model i is above model j, a tie counted half.
+    """Rank probabilities of m models. ranks: float64 (m, m), line i for ranks 1, 2, ... of model i; lines and columns sum to
+    1, and ties share their ranks evenly. beats: (m, m), the probability that model i is above j, a tie counted half.
     """
 
     ranks: Floats
@@ -31,7 +31,7 @@ class RankChances:
 
     @property
     def first(self) -> Floats:
-        """Return (m,) chances of rank 1."""
+        """Return (m,) probabilities of rank 1."""
         return self.ranks[:, 0]
 
     @property
@@ -42,11 +42,11 @@ class RankChances:
 
 
 def independent_ranks(scores: Sequence[Floats]) -> RankChances:
-    """Return where each model draws one of its own prompts, all alike and independently. scores: (p_i,) of each model.
+    """Return rank probabilities if each model draws one of its prompts, uniformly and independently. scores: (p_i,) each.
 
-    Exact, ties included: behind a score, each other model is above, equal or below with known chances, and how many are
-    above and equal follows by adding one model after another (a Poisson binomial distribution of two counts).
-    StsbenchError: a model has no score.
+    Exact, with ties: given a model's score, each other model is above, equal or below with known probabilities, and the
+    numbers above and equal follow a Poisson binomial distribution of two counts, computed by adding one model after another.
+    Raises StsbenchError where a model has no score.
     """
     runs = [np.sort(measured_scores(row)) for row in scores]
     ranks = np.stack([_rank_chances(run, [other for j, other in enumerate(runs) if j != i]) for i, run in enumerate(runs)])
@@ -55,8 +55,8 @@ def independent_ranks(scores: Sequence[Floats]) -> RankChances:
 
 
 def chances_of_first(scores: Sequence[Floats]) -> Floats:
-    """(m,): `independent_ranks(scores).first`, quick for many models: one whose best score is below the worst of another
-    is never first."""
+    """Return (m,) `independent_ranks(scores).first`, faster for many models: models whose best score is below another's
+    worst are skipped, as they are never first."""
     runs = [measured_scores(row) for row in scores]
     worst = max(float(run.min()) for run in runs)
     able = [i for i, run in enumerate(runs) if run.max() >= worst]
@@ -68,26 +68,25 @@ def chances_of_first(scores: Sequence[Floats]) -> Floats:
 def rank_intervals_over_prompts(
     models: Ints, scores: Floats, different: Bools, level: float = 0.95
 ) -> tuple[Ints, Ints]:
-    """Return (first, last), each int (m,): intervals of the models' ranks where each draws one of its own prompts, all alike
-    and independently; exact.
+    """Return (first, last), each int (m,): exact intervals of the models' ranks if each draws one of its prompts, uniformly
+    and independently.
 
-    models: (v,) whose each score is, 0 to m - 1; scores: (v,), one a model and prompt; different: bool (v, v), which of
-    them differ significantly. In a draw a model's rank is at best 1 + how many of the others' drawn scores are
-    significantly better, and at worst m - how many are significantly worse. At most 2.5 % of the draws have a best rank
-    before `first`, at most 2.5 % a worst one behind `last`. Where `different` was tested jointly, at 5 % for all pairs, so
-    that the ranks of every draw are covered at once, an interval holds, with 95 % confidence, its model's true rank in at
-    least 95 % of the draws.
+    models: (v,) the model of each score, 0 to m - 1; scores: (v,), one per model and prompt; different: bool (v, v), which
+    scores differ significantly. In a draw a model's best rank is 1 + the number of the others' drawn scores that are
+    significantly better, and its worst rank m - the number that are significantly worse. The best rank is below `first` in
+    at most 2.5 % of the draws, the worst rank above `last` in at most 2.5 %. If `different` was tested jointly, at 5 % for
+    all pairs, an interval contains, with 95 % confidence, its model's true rank in at least 95 % of the draws.
     """
-    better = (scores[None, :] > scores[:, None]) & different  # column than row
+    better = (scores[None, :] > scores[:, None]) & different  # (i, j): score j is significantly better than score i
     tail = (1 - level) / 2
     return 1 + _fewest(better, models, tail), models.max() + 1 - _fewest(better.T, models, tail)
 
 
 def common_ranks(scores: Floats) -> RankChances:
-    """Return where all models read the same prompt, drawn from the p of (m, p) scores; a prompt that one of them lacks is
-    left out.
+    """Return rank probabilities if all models read the same prompt, drawn uniformly from the p of (m, p) scores. Prompts
+    that a model lacks are left out.
 
-    StsbenchError: no prompt is left.
+    Raises StsbenchError where no prompt is left.
     """
     shared = shared_prompts(scores)
     single = [independent_ranks([row[[k]] for row in shared]) for k in range(shared.shape[1])]
@@ -95,7 +94,7 @@ def common_ranks(scores: Floats) -> RankChances:
 
 
 def shared_prompts(scores: Floats) -> Floats:
-    """Return the columns of (m, p) scores that every model has. StsbenchError: there is none."""
+    """Return the columns of (m, p) scores that every model has. Raises StsbenchError where there are none."""
     shared: Floats = np.asarray(scores, dtype=np.float64)
     shared = shared[:, np.isfinite(shared).all(axis=0)]
     if not shared.size:
@@ -105,9 +104,9 @@ def shared_prompts(scores: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RankBounds:
-    """Best and worst rank of each of m models, int (m,), by choice of prompts; rank: 1 + how many are strictly better.
+    """Best and worst ranks, int (m,), of m models over choices of prompts; a rank is 1 + the number of better models.
 
-    own: the model's own prompt is chosen, the others have their default; every: all are chosen, against it or for it.
+    own: the model's own prompt is chosen, the others keep their default; every: all prompts are chosen, for or against it.
     """
 
     own_best: Ints
@@ -117,15 +116,15 @@ class RankBounds:
 
 
 def rank_bounds(low: Floats, high: Floats, default: Floats) -> RankBounds:
-    """From each model's worst and best score over prompts and its score by default, each (m,): of a set, or means over
-    sets, each of them with a prompt of its own."""
+    """Return rank bounds from each model's worst and best score over prompts and its default score, each (m,): of one set,
+    or means over sets where each set has its own prompt."""
     return RankBounds(_rank(high, default), _rank(low, default), _rank(high, low), _rank(low, high))
 
 
 @dataclass(frozen=True)
 class Split:
-    """Shares of the sum of squares of scores around their mean, which add up to 1: what the models' means explain, what the
-    prompts' means explain, and the rest, which is the two together and chance."""
+    """Shares of the total sum of squares of scores, which add up to 1: explained by the models' means, by the prompts'
+    means, and the rest, which is interaction and chance."""
 
     model: float
     prompt: float
@@ -133,7 +132,7 @@ class Split:
 
 
 def variance_split(scores: Floats) -> Split:
-    """Of (m, p) scores in two ways, one score a cell, without prompts that a model lacks. All NaN where no score differs."""
+    """Return the shares of variance of (m, p) scores, without prompts that a model lacks; NaN where all scores are equal."""
     shared = shared_prompts(scores)
     centred = shared - shared.mean()
     total = float((centred**2).sum())
@@ -143,10 +142,10 @@ def variance_split(scores: Floats) -> Split:
 
 
 def kendall_w(scores: Floats) -> float:
-    """Return Kendall's coefficient of concordance of m models' ranks over p prompts, corrected for ties; 1: the same order
-    always.
+    """Return Kendall's W (coefficient of concordance) of m models' ranks over p prompts, corrected for ties; 1 means that
+    all prompts give the same order.
 
-    scores (m, p), without prompts that a model lacks. NaN for one model, and where all models tie with every prompt.
+    scores: (m, p); prompts that a model lacks are left out. NaN for one model, and where all models tie with every prompt.
     """
     from scipy.stats import rankdata
 
@@ -161,7 +160,7 @@ def kendall_w(scores: Floats) -> float:
 
 
 def _rank(scores: Floats, rivals: Floats) -> Ints:
-    """(m,): the rank of each model's score among the others' `rivals`."""
+    """Return int (m,): the rank of each model's score among the others' `rivals`."""
     better = np.asarray(rivals)[None, :] > np.asarray(scores)[:, None]
     np.fill_diagonal(better, False)
     rank: Ints = 1 + better.sum(axis=1)
@@ -169,22 +168,22 @@ def _rank(scores: Floats, rivals: Floats) -> Ints:
 
 
 def _shares(scores: Floats, rivals: Floats) -> tuple[Floats, Floats]:
-    """For each of (p,) scores the shares of sorted `rivals` that are below it, and equal to it."""
+    """Return (p,) and (p,): for each score the shares of the sorted `rivals` that are below it, and equal to it."""
     low, high = np.searchsorted(rivals, scores, "left"), np.searchsorted(rivals, scores, "right")
     return low / len(rivals), (high - low) / len(rivals)
 
 
 def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
-    """(m,): the smallest number of other models' drawn scores that are counted, where at most `tail` of the draws have
-    fewer. counted: bool (v, v), whether the score of a column is counted against that of a line.
+    """Return int (m,): the `tail` quantile over draws of the number of other models whose drawn score is counted: at most
+    `tail` of the draws have fewer. counted: bool (v, v), whether the score of a column is counted against that of a line.
 
-    Against one score each other model counts with a chance of its own, so that their number is Poisson binomial; those
-    that surely count, or surely not, are left out of it.
+    Against a given score each other model is counted with its own probability, so that their number is Poisson binomial;
+    models with probability 0 or 1 for all scores are added separately.
     """
     sizes = np.bincount(models)
     m = len(sizes)
     chances = counted.astype(np.float64) @ (models[:, None] == np.arange(m)) / sizes
-    chances[np.arange(len(models)), models] = 0  # another prompt of the same model is not drawn with this one
+    chances[np.arange(len(models)), models] = 0  # a model draws one prompt, so its other prompts are not counted
     open_ = ((chances > 0) & (chances < 1)).any(axis=0)
     sure = np.rint(chances[:, ~open_].sum(axis=1)).astype(np.int64)
     number = np.zeros((len(models), int(open_.sum()) + 1))
@@ -201,9 +200,9 @@ def _fewest(counted: Bools, models: Ints, tail: float) -> Ints:
 
 
 def _rank_chances(scores: Floats, rivals: Sequence[Floats]) -> Floats:
-    """(m,): the chances of ranks of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
+    """Return (m,) rank probabilities of a model that draws one of (p,) scores, against m - 1 others that draw theirs."""
     m = len(rivals) + 1
-    chance = np.zeros((m, m, len(scores)))  # the chance of so many rows above and so many equal, by score
+    chance = np.zeros((m, m, len(scores)))  # (a, e, i): probability that a models are above and e equal, for score i
     chance[0, 0] = 1
     for other in rivals:
         below, equal = _shares(scores, other)

@@ -1,4 +1,4 @@
-"""Rows whose encoder was read behind other prompts, too: their scores over prompts, and ranks over prompts and items."""
+"""Scores over prompts, and ranks over prompts and items, of rows whose encoder was measured with several prompts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from .rank_chances import chances_of_first, rank_intervals_over_prompts
 
 @dataclass(frozen=True)
 class Behind:
-    """A row behind its prompts. lines: those that were measured as the row, by which it is ranked; left_out: a sentence on
-    the others, "" where there are none."""
+    """A row with its prompts. lines: the prompts' lines with the row's setting and data; left_out: a sentence on prompts
+    that were left out, "" where there are none."""
 
     lines: tuple[Placed, ...]
     left_out: str = ""
 
 
 class PromptRows(Section):
-    """What rows of entries with prompts show: the spread of their scores, and, of two rows or more, ranks."""
+    """The board's extension for prompts: the spread of a row's scores over prompts and, for two rows or more, ranks."""
 
     def rows(
         self, plans: Sequence[Plan], entries: Sequence[LoadedEntry], lines: Mapping[Path, Sequence[ScoreLine]]
     ) -> Mapping[tuple[str, int], RowExtra]:
-        """Return scores and ranks over prompts, of the rows that have any."""
+        """Return scores and ranks over prompts for the rows of all tabs; {} where no entry has prompts."""
         prompts = {entry.id: prompt_lines(entry, lines) for entry in entries if entry.prompts}
         if not prompts:
             return {}
@@ -55,8 +55,8 @@ class PromptRows(Section):
 def _ranks(
     plans: Sequence[Plan], over: Mapping[str, Sequence[Behind]]
 ) -> dict[str, list[tuple[tuple[int, int], float]]]:
-    """Return `ranks_over` of the rows that may be ranked, in their order: tab's id -> one each, where prompts have a
-    rank."""
+    """Return tab's id -> `ranks_over` of its rankable rows, in their order, for tabs where two or more of them have
+    prompts."""
     drawn = {plan.name: choices([(plan.members[i], over[plan.name][i]) for i in plan.able]) for plan in plans}
     lines = {plan.name: [line for some in drawn[plan.name] for line in some] for plan in plans if drawn[plan.name]}
     if not lines:
@@ -72,8 +72,8 @@ def _ranks(
 
 
 def prompt_lines(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) -> list[Placed]:
-    """Return a line for each prompt of an entry and each setting: the mean over the seeds that were read behind the
-    prompt, as `merged` makes it; of one seed, that seed's."""
+    """Return a line for each prompt of an entry and each setting: the mean over the seeds measured with the prompt, as
+    `merged` computes it, or the line of the only seed."""
     by_prompt: dict[str, list[EntryRun]] = {}
     for run in entry.prompts:
         by_prompt.setdefault(run.prompt, []).append(run)
@@ -85,8 +85,8 @@ def prompt_lines(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]]) 
 
 
 def alternatives(row: Placed, lines: Sequence[Placed], column: str, ranked: bool) -> Behind:
-    """Return the lines of `prompt_lines` that are measured as a row: under its setting and on its data, with a score in
-    `column`; where the row is `ranked`, with one in the resamples, too."""
+    """Return a row's prompts: the lines of `prompt_lines` with the row's setting and data and a score in `column` and, if
+    the row is `ranked`, with scores in the resamples, too."""
     line = row[1]
     same = [other for other in lines if _measured_alike(line, other[1])]
     kept = [other for other in same if column in other[1].cells and not (ranked and _unscored(line, other[1], column))]
@@ -100,14 +100,14 @@ def _measured_alike(first: ScoreLine, second: ScoreLine) -> bool:
 
 
 def _unscored(row: ScoreLine, prompt_row: ScoreLine, column: str) -> bool:
-    """Return whether there is no score in many resamples in which the row has one: the test leaves these out for all."""
+    """Return whether a prompt lacks a score in many resamples in which the row has one, since tests leave these out."""
     if column not in prompt_row.draws:
         return True
     return bool((np.isnan(prompt_row.draws[column]) & ~np.isnan(row.draws[column])).mean() > MOST_UNSCORED)
 
 
 def spread_over(row: Behind, column: str) -> PromptSpread | None:
-    """Return the distribution of the scores over prompts; None without any."""
+    """Return the spread of a row's scores over its prompts; None without prompts."""
     if not row.lines:
         return None
     made = spread(np.array([line.cells[column].value for _, line, _ in row.lines]))
@@ -115,7 +115,7 @@ def spread_over(row: Behind, column: str) -> PromptSpread | None:
 
 
 def choices(rows: Sequence[tuple[Placed, Behind]]) -> list[Sequence[Placed]]:
-    """Return what each ranked row is drawn from, its prompts or else itself; none where fewer than two rows have prompts."""
+    """Return for each ranked row the lines to draw from: its prompts' or its own. [] if fewer than two have prompts."""
     if sum(bool(over.lines) for _, over in rows) < 2:
         return []
     return [over.lines or (row,) for row, over in rows]
@@ -124,8 +124,8 @@ def choices(rows: Sequence[tuple[Placed, Behind]]) -> list[Sequence[Placed]]:
 def ranks_over(
     choices: Sequence[Sequence[Placed]], values: NDArray[np.float64], test: Significance
 ) -> list[tuple[tuple[int, int], float]]:
-    """Of each row the interval of its rank over prompts and items, and its chance of being first. values: (v,) of the lines
-    of all rows, one row after the other, larger is better; test: of these lines."""
+    """Return for each row the interval of its rank over prompts and items, and its probability of being first. values: (v,)
+    scores of the lines of all rows, one row after another, larger is better; test: of these lines."""
     sizes = [len(lines) for lines in choices]
     models = np.repeat(np.arange(len(sizes)), sizes)
     first, last = rank_intervals_over_prompts(models, values, test.jointly)

@@ -1,4 +1,4 @@
-"""`stsbench reproduce prompt-sensitivity`: the published study's figures again, from its result files, and what holds."""
+"""`stsbench reproduce prompt-sensitivity`: a study's figures, recomputed from its result files, and checks of its claims."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyarrow import Table as ArrowTable
 
 NAME = "prompt-sensitivity"
-MEAN = "mean of the sets"  # each with a prompt of its own
+MEAN = "mean of the sets"  # each set has its own prompt
 FOOT = (
     "main score x 100; sd over prompts (n - 1); error: of the mean, where generators and contexts are drawn again, or "
     "prompts where these are not known; below default: share of prompts, ties half. Ranks: 1 is the best; alone: every "
@@ -44,7 +44,7 @@ FOOT = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What the study says, whether its own files bear it out, and by what figures."""
+    """A claim of the study. holds: whether its result files support it; because: the figures that show this."""
 
     text: str
     holds: bool
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(frozen=True, repr=False)
 class PromptStudy(Tabular):
-    """The study's results, in tables, and its claims."""
+    """The study's results in tables, and its claims."""
 
     study: Study
 
@@ -67,25 +67,25 @@ class PromptStudy(Tabular):
 
     @cached_property
     def ranks(self) -> dict[str, tuple[RankChances, RankChances, RankBounds]]:
-        """By task: the chances of ranks where each model draws its own prompt, and where all read the same, and bounds."""
+        """Return task -> (rank probabilities if each model draws its own prompt, if all read the same one, rank bounds)."""
         scores, default = self.study.scores, self.study.default
         return {task: (independent_ranks(list(rows)), common_ranks(rows), _bounds(rows, default[task]))
                 for task, rows in scores.items()}
 
     @cached_property
     def mean_bounds(self) -> RankBounds:
-        """Return bounds on the mean over sets: each set has a prompt of its own."""
+        """Return rank bounds by the mean over sets, where each set has its own prompt."""
         rows, default = self.study.scores.values(), self.study.default.values()
         low, high = (np.mean([end(matrix, axis=1) for matrix in rows], axis=0) for end in (np.nanmin, np.nanmax))
         return rank_bounds(low, high, np.mean(list(default), axis=0))
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """Return the study's claims."""
+        """Return the study's claims, checked."""
         return _claims(self)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row for each set and model."""
+        """Yield a row of figures for each set and model."""
         for task in self.study.tasks:
             alone, same, bounds = self.ranks[task]
             prompts = self.study.prompts[task]
@@ -102,7 +102,7 @@ class PromptStudy(Tabular):
                 }
 
     def document(self) -> Document:
-        """Return scores and ranks set by set; claims, what was left out and what the columns mean stand below."""
+        """Return tables of scores and ranks for each set; below them the claims, notes on left-out runs, and a key."""
         rows, tables = list(self.rows()), []
         for task in self.study.tasks:
             here = [row for row in rows if row["set"] == task]
@@ -117,7 +117,7 @@ class PromptStudy(Tabular):
         return Document(tables, below=[*map(str, self.claims), *self.study.notes(), FOOT])
 
     def to_arrow(self) -> ArrowTable:
-        """Return a row for each set and model."""
+        """Return a table with a row for each set and model."""
         return arrow_table(list(self.rows()))
 
     def as_json(self) -> dict[str, Any]:
@@ -135,11 +135,11 @@ class PromptStudy(Tabular):
 
 
 def prompt_sensitivity(results: str | Path) -> PromptStudy:
-    """Return the figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544), recomputed from their result files.
+    """Recompute the figures and claims of Kostiuk and Enevoldsen 2026 (arXiv 2605.22544) from their result files.
 
     results: a clone of their repository, github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation, or
-    a CSV file with the columns main_score (0 to 1), task, model, prompt, is_baseline, as an earlier state of it holds. No
-    model is run. Raises StsbenchError, one line naming the file, where it is neither.
+    a CSV file with the columns main_score (-1 to 1), task, model, prompt, is_baseline, as in an earlier state of it. No
+    model is run. Raises StsbenchError, naming the file, where it is neither.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.prompt_sensitivity("nowhere")
@@ -169,7 +169,7 @@ def _score_table(task: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _rank_table(task: str, rows: Sequence[dict[str, Any]], count: int) -> Table:
-    """Return the ranks of models by prompts; count: how many all of them read."""
+    """Return the table of a set's ranks over prompts. count: the number of prompts that all models read."""
     spans = {name: [f"{row[f'{whose}_best']} to {row[f'{whose}_worst']}" for row in rows]
              for name, whose in (("own", "own"), ("all", "every"))}
     return Table(f"{task}: ranks, {counted(count, 'prompt')} that all models read", [
@@ -201,7 +201,7 @@ def _bounds(rows: NDArray[np.float64], default: NDArray[np.float64]) -> RankBoun
 
 
 def _ranks(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return ranks, 1 the best; ties share it."""
+    """Return int ranks of scores, 1 for the best; ties share the better rank."""
     by_default: NDArray[np.int64] = 1 + (scores[None, :] > scores[:, None]).sum(axis=1)
     return by_default
 

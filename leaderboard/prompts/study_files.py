@@ -1,4 +1,4 @@
-"""The study of prompt sensitivity (Kostiuk and Enevoldsen 2026), as its authors publish it: a repository, or one table."""
+"""Reading of the published study of prompt sensitivity (Kostiuk and Enevoldsen 2026): its repository, or one table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from stsbench.wording import counted
 REPOSITORY = "https://github.com/centre-for-humanities-computing/instruction-sensitivity-evaluation"
 _PROMPTS, _LIST, _GENERATED = Path("data", "prompts"), "deduplicated_prompts.json", "-gen-prompts.json"
 _RESULTS = Path("data", "cache_data", "mteb_cache", "results")
-_SPLITS = ("test", "dev")  # the first that a file has; validation data of a set with test data are not its result
-_ENGLISH = ("default", "en", "eng")  # names of the English part, of which a set has one
+_SPLITS = ("test", "dev")  # the first that a file has is used
+_ENGLISH = ("default", "en", "eng")  # names of a set's English subset
 Floats = NDArray[np.float64]
 COLUMNS = ("main_score", "task", "model", "prompt", "is_baseline")
 MOST = 64 * 2**20  # bytes
@@ -30,20 +30,20 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True)
 class StudyPrompt:
-    """A prompt of the deduplicated list. generator: the files that hold it; context: what its writer was told."""
+    """A prompt of the deduplicated list. generator: the models whose files hold it; context: what was given to them."""
 
     task: str
     text: str
-    generator: str  # "" where it is not known, as is the context then
+    generator: str  # "" where it is not known; the context is then "", too
     context: str  # "task", "task, data", "task, data, language"
 
 
 @dataclass(frozen=True)
 class Study:
-    """Main scores x 100. scores: by task, (models, prompts of the task), NaN where not run; default: by task, (models,).
+    """The study's main scores x 100. scores: task -> (models, prompts), NaN where not run; default: task -> (models,).
 
-    dropped: runs by (model, task) whose prompt is in no list, and how many of them have the very score of the default.
-    left_out: a sentence for each model and task that lacks what is needed.
+    dropped: (model, task) -> number of runs whose prompt is not in the list, and how many of them have exactly the default's
+    score. left_out: a sentence for each model and task that lacks results.
     """
 
     models: tuple[str, ...]
@@ -59,7 +59,7 @@ class Study:
         return tuple(self.scores)
 
     def notes(self) -> list[str]:
-        """Return what was dropped, and what is not there, a line each."""
+        """Return a line for each model or task left out, for dropped runs, and for prompts that were not run."""
         lines = [
             *self.left_out,
             *(f"{model}, {task}: {counted(runs, 'run')} dropped, whose prompt is in no prompt file"
@@ -74,9 +74,9 @@ class Study:
 
 
 def read_study(folder: Path) -> Study:
-    """Return what a clone of the repository holds. StsbenchError, one line naming the file: it is none, or not as described.
+    """Return the study in a clone of the repository. Raises StsbenchError, naming the file, for any other folder or content.
 
-    Runs are matched to prompts by their texts: bge-small and bge-base have older ones that no list holds.
+    Runs are matched to prompts by their texts: bge-small and bge-base have runs with older prompts that are in no list.
     """
     if not (folder / _PROMPTS / _LIST).is_file():
         raise StsbenchError(f"{folder} holds no {_PROMPTS / _LIST}: give a clone of {REPOSITORY}")
@@ -103,8 +103,8 @@ def read_study(folder: Path) -> Study:
 
 
 def read_prompts(folder: Path) -> dict[str, tuple[StudyPrompt, ...]]:
-    """Return the deduplicated prompts by task, with the generators whose own files hold them. StsbenchError naming the
-    file."""
+    """Return task -> its deduplicated prompts, with the generators whose files hold them. Raises StsbenchError, naming the
+    file, for invalid content."""
     by: dict[tuple[str, str], list[str]] = {}
     for path in sorted(folder.glob(f"*{_GENERATED}")):
         for entry in _entries(path):
@@ -132,7 +132,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 class _Runs:
-    """The results of one model."""
+    """The results of one model: (task, prompt) -> main score, and task -> default score."""
 
     def __init__(self, prompts: Mapping[str, Sequence[StudyPrompt]]) -> None:
         self._known = {(task, one.text) for task, of_task in prompts.items() for one in of_task}
@@ -142,7 +142,7 @@ class _Runs:
         self._older: dict[tuple[str, str], float] = {}
 
     def read(self, revision: Path) -> None:
-        """Read the baseline files of a revision, and one folder for each prompt."""
+        """Read a revision's default results, and its experiments, one folder per prompt."""
         for task, path in self._files(revision):
             _put(self.default, task, path)
         experiments = revision / "experiments"
@@ -152,8 +152,8 @@ class _Runs:
                 _put(self.scores if key in self._known else self._older, key, path)
 
     def check(self, tasks: Sequence[str], folder: Path) -> None:
-        """Raise StsbenchError for a task of which there is no result by default, or none of any prompt: it has no rank
-        then."""
+        """Raise StsbenchError for a task without a default result or without any result of a prompt, since the model has no
+        rank then."""
         run = {task for task, _ in self.scores}
         for task in tasks:
             if task not in self.default or task not in run:
@@ -161,11 +161,11 @@ class _Runs:
                 raise StsbenchError(f"{folder} holds {what} of {task}, which other models have: give a whole clone")
 
     def dropped(self) -> Counter[str]:
-        """Return how many runs of each task have a prompt that no list holds."""
+        """Return task -> number of runs whose prompt is not in the list."""
         return Counter(task for task, _ in self._older)
 
     def like_default(self, task: str) -> int:
-        """Return how many of those have the default's score, to the last digit: the prompt changed nothing."""
+        """Return how many of a task's dropped runs have exactly the default's score, as if the prompt had no effect."""
         return sum(at == task and score == self.default.get(task) for (at, _), score in self._older.items())
 
     def _files(self, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -179,7 +179,7 @@ def _put(values: dict[Any, float], key: Any, path: Path) -> None:
 
 
 def _prompt(meta: Path, task: str) -> str:
-    """Return the prompt that a run was made with; of retrieval it is the queries'. StsbenchError: the file states none."""
+    """Return the prompt of a run; for retrieval, that of the queries. Raises StsbenchError if the file states none."""
     kwargs = read_json_object(meta).get("experiment_kwargs")
     prompts = kwargs.get("prompts") if isinstance(kwargs, dict) else None
     stated = prompts if isinstance(prompts, dict) else {}
@@ -190,7 +190,7 @@ def _prompt(meta: Path, task: str) -> str:
 
 
 def _main_score(path: Path) -> float:
-    """Return a result's main score x 100, of its English part. StsbenchError naming the file: there is none, or several."""
+    """Return a result's main score x 100 on its English subset. Raises StsbenchError, naming the file, if not just one."""
     scores = read_json_object(path).get("scores")
     parts = next((scores[split] for split in _SPLITS if split in scores), None) if isinstance(scores, dict) else None
     rows = [row for row in parts if isinstance(row, dict)] if isinstance(parts, list) else []
@@ -208,11 +208,11 @@ class _Model:
 
 
 def read_table(path: Path) -> Study:
-    """Return a CSV file with the columns of COLUMNS, others aside; main_score 0 to 1. Who wrote a prompt is not known of it.
+    """Return the study in a CSV file with at least the columns of COLUMNS; it does not state the generators of prompts.
 
-    A model without a result by default is left out, then a task that has none by default, or none of any prompt, for one of
-    the others: `notes` names them. StsbenchError, one line naming file and line: a column is missing, a score is none or no
-    share, a line stands there twice with different scores, nothing is left.
+    Models without a default result are left out, then tasks for which one of the others lacks a default result or any result
+    of a prompt; `notes` names them. Raises StsbenchError, naming file and line, for a missing column, a score outside
+    [-1, 1], and two scores of one model, task and prompt; also where nothing is left.
     """
     models = _lines(path)
     left_out = [f"{_short(name)} is left out: it has no result by default" for name, model in models.items()
@@ -266,7 +266,7 @@ def _score(text: str, where: str) -> float:
 
 
 def _prompts(models: Mapping[str, _Model]) -> dict[str, tuple[StudyPrompt, ...]]:
-    """By task, each prompt that a model was run with, in the order of the file."""
+    """Return task -> the prompts that any model was run with, in the order of models and lines."""
     listed: dict[str, dict[str, StudyPrompt]] = {}
     for model in models.values():
         for task, text in model.scores:

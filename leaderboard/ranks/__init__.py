@@ -1,1 +1,1 @@
-"""Rows that were measured alike, ranked together; published rows stand with them, unranked."""
+"""Ranking of the leaderboard: rows measured under the same setting are ranked together, beside unranked published rows."""

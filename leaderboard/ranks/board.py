@@ -1,4 +1,4 @@
-"""The board as data: tabs of rows that may stand in one table, and what stands behind each row. Nothing here is drawn."""
+"""Data classes of the leaderboard: the board, its tabs, their rows with scores and ranks, and each entry's provenance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Cell:
-    """One score in the unit of its tab. low, high: 95 % interval; sd: over `runs` seeds; printed: as a paper prints it."""
+    """One score in the unit of its tab. low, high: 95 % interval; sd: over seeds; n: number of items."""
 
     value: float
     low: Number = None
@@ -28,21 +28,21 @@ class Cell:
 
 
 def span(first: int, last: int) -> str:
-    """Return "1-3", or "1" where both are equal."""
+    """Return two ranks as "1-3", or "1" where both are equal."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 @dataclass(frozen=True)
 class Rank:
-    """position: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
-    ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
-    narrower interval that covers this row's rank in 95 %, by itself.
+    """The rank of a row. position: 1 + the number of rows with a better score; first, last: 95 % interval of the rank,
+    jointly with those of all other rows; ties: letters, where rows that share a letter do not differ significantly ("" on a
+    tab of more than 20 ranked rows); alone: the narrower 95 % interval of this rank by itself.
 
     tier: 1 for the best row and those that do not differ significantly from it, 2 for the best of the others and those that
     do not differ from that, and so on (`metrics.ranks.tiers`); None where no other row is ranked.
 
-    prompts: 95 % interval of the rank where every row of the tab that has prompts draws one of them, over such draws and
-    items; chance: of being first in a draw, by the scores alone. None on a tab where fewer than two ranked rows have any.
+    prompts: 95 % interval of the rank over draws of items and of one prompt for each row with prompts; chance: probability
+    of being first in a draw of prompts, by the scores alone. None on a tab where fewer than two ranked rows have prompts.
     """
 
     position: int
@@ -56,13 +56,13 @@ class Rank:
 
     @property
     def interval(self) -> str:
-        """Return "1-3", or "1"."""
+        """Return the 95 % interval of the rank as "1-3", or "1" where both ends are equal."""
         return span(self.first, self.last)
 
 
 @dataclass(frozen=True)
 class PromptSpread:
-    """The scores of a row's encoder behind `n` other prompts, in the lead column; sd divides by n - 1."""
+    """The spread of a row's scores in the lead column over `n` other prompts of its encoder; sd divides by n - 1."""
 
     n: int
     mean: float
@@ -73,8 +73,8 @@ class PromptSpread:
 
 @dataclass(frozen=True)
 class Exposure:
-    """Whether sentences or labels of a test set were among what an encoder was trained on, fitted on or chosen by, and by
-    what, or how a no is shown: `unknown` wherever nothing shows either."""
+    """Whether an encoder was trained on, fitted on or chosen by sentences or labels of a test set. why: the text that held
+    them, or how a no is known. The answer is `unknown` wherever nothing shows yes or no."""
 
     answer: Answer
     why: str
@@ -82,12 +82,12 @@ class Exposure:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a tab. Published rows are never ranked, nor are measured ones that `unranked` gives a reason for.
+    """One row of a tab. Published rows are never ranked, nor are measured rows with a reason in `unranked`.
 
-    cells: column -> score, only where there is one; subsets: (column, subset) -> score of the part of a task; flags: what a
-    reader must know before comparing, by the keys of FLAGS; marks: a sentence for each thing that is odd about the row;
-    average_printed: what the paper prints where its columns average to something else; prompts: where its encoder was read
-    behind others, too; exposure: column -> what the encoder was trained on of that column's set, of an average of all.
+    cells: column -> score, without columns that have none; subsets: (column, subset) -> score of the subset of a task;
+    flags: keys of FLAGS, what to know before comparing the row; marks: a sentence for each peculiarity of the row;
+    average_printed: the average that the paper prints, where its columns average to something else; prompts: the spread over
+    other prompts of its encoder, if measured; exposure: column -> whether the encoder was trained on that column's test set.
     """
 
     id: str
@@ -119,7 +119,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class PairTests:
-    """The test of every pair of ranked rows in a tab's lead column. rows: r ids, in any order.
+    """Significance tests of every pair of ranked rows in a tab's lead column. rows: r ids, in any order.
 
     different: bool (r, r), symmetric: whether the two differ at 5 %, over all pairs of the tab jointly; halves: (r, r)
     half the width of the 95 % interval of the pair's difference, for this pair by itself, in the unit of the scores: it
@@ -133,7 +133,7 @@ class PairTests:
 
 @dataclass(frozen=True)
 class Tab:
-    """One table: everything in it was measured alike. `lead` is the column it is ranked and sorted by at first."""
+    """One table of the board: its measured rows have one setting. Rows are ranked, and at first sorted, by column `lead`."""
 
     id: str  # "sts-spearman-all", fit for a URL fragment
     group: str  # the protocol, "sts"; the tabs of a group stand together
@@ -148,32 +148,32 @@ class Tab:
     measured: tuple[Row, ...]  # best first
     published: tuple[Row, ...]
     sample: bool = False  # measured on the sample: labelled wherever it is shown
-    known: bool = True  # on the catalog's data
+    known: bool = True  # whether the rows were measured on the catalog's data
     settings: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)  # column -> digest
-    notes: tuple[str, ...] = ()  # what is said of the published tables
+    notes: tuple[str, ...] = ()  # remarks on the published tables
     pairs: PairTests | None = None
     better: Mapping[str, Better] = field(default_factory=dict)  # column -> which end wins; the lead's is by lower_is_better
     user_set: str = ""  # the name of the user's file or folder that all rows were measured on
-    language: str = ""  # in words, of a table of mteb's sets in one: "Korean", "English and German", "All languages"
+    language: str = ""  # of mteb's sets, in words: "Korean", "English and German", "All languages"; else ""
     finer: Mapping[str, int] = field(default_factory=dict)  # column -> decimals, of those shown with more than `digits`
-    averaged: tuple[str, ...] = ()  # the tasks that the lead averages; () where it is no average
-    form: str | None = None  # what sets it apart from tabs of the same metric and aggregation; None: as its title says
+    averaged: tuple[str, ...] = ()  # the tasks that the lead averages; () where the lead is a single score
+    form: str | None = None  # how it differs from tabs of the same metric and aggregation; None: read off the title
 
     def digits_in(self, column: str) -> int:
-        """Return decimals that a column is shown with."""
+        """Return the number of decimals that a column is shown with."""
         return self.finer.get(column, self.digits)
 
     def over_tasks(self, row: Row) -> OverTasks | None:
-        """Return a measured row's average with its interval where the tasks are a sample, too; None where there is no
+        """Return a measured row's average with an interval that treats the tasks as a sample; None where the row has no
         average."""
         if not self.averaged or row.kind != "measured" or not {self.lead, *self.averaged} <= row.cells.keys():
             return None
         return mean_over_tasks(self._of_tasks(row))
 
     def neighbours(self, row: Row) -> list[tuple[Row, float]]:
-        """Return the ranked rows next above and next below a ranked row, and how likely their order would survive another
-        draw of as many tasks; without those of the same average."""
+        """Return the ranked rows directly above and below a ranked row, each with the probability (0 to 1) that their order
+        would survive another draw of as many tasks; without rows of the same average."""
         ranked = [other for other in self.measured if other.rank]
         if not self.averaged or row not in ranked:
             return []
@@ -190,19 +190,19 @@ class Tab:
         return self.direction(column) == "lower"
 
     def direction(self, column: str) -> Better:
-        """Return which of two scores in that column is better."""
+        """Return which of two scores in that column is better: "higher", "lower" or "neither"."""
         return self.better.get(column, "lower" if self.lower_is_better else "higher")
 
     def sign(self, column: str) -> int:
-        """Return sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
+        """Return the sign for sorting by sign * score, best score first; the smallest first where neither end is better."""
         return -1 if self.direction(column) == "higher" else 1
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What stands behind an entry: per run the encoder's spec, versions, command, dates; shown when a row is opened.
+    """The provenance of an entry, shown when its row is opened: per run the encoder's spec, versions, command and dates.
 
-    prompts: the others that its encoder was read behind, which the entries called `prompt_entries` hold.
+    prompts: the other prompts that its encoder was measured with, in the entries named by `prompt_entries`.
     """
 
     id: str
@@ -217,8 +217,8 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Board:
-    """Everything the page and the tables show. name: the heading, "" for that of the public board; sections: what extensions
-    show beside the tabs, by their names."""
+    """A board: everything the page and the tables show. name: the heading, "" for that of the public board; sections:
+    extension's name -> what it shows beside the tabs."""
 
     tabs: tuple[Tab, ...]
     entries: Mapping[str, Provenance]
@@ -227,7 +227,7 @@ class Board:
 
 
 STS_LABELS = "sts"
-UNLIKE = (STS_LABELS, "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
+UNLIKE = (STS_LABELS, "transductive", "best-of-n")  # flags that make a score incomparable with those of unflagged rows
 # key -> (short label, sentence)
 FLAGS: dict[str, tuple[str, str]] = {
     "nli": ("NLI", "trained with the labels of natural language inference data"),

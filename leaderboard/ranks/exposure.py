@@ -1,7 +1,7 @@
-"""Whether sentences or labels of a test set were among what an entry's encoder was trained on: yes, no or unknown.
+"""Train-test contamination: whether an entry's encoder was trained on sentences or labels of a test set (yes, no, unknown).
 
-An answer follows from a record, from what the entry states, or from a text that its makers name; what none of them shows is
-unknown, never no.
+An answer follows from a record, from a statement in the entry, or from a training text that the makers name. Where none of
+these shows anything, the answer is unknown, never no.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _UNSTATED = Exposure("unknown", "")
 
 
 def set_name(name: str) -> str:
-    """Return "sts12" of "sts12/test": what a set is a part of."""
+    """Return the data set that a split belongs to: "sts12" for "sts12/test"."""
     return name.partition("/")[0]
 
 
 def is_transductive(record: Record, set_id: str) -> bool:
-    """Return whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
+    """Return whether the encoder was fitted or trained on sentences of the data set that `set_id` belongs to."""
     fitted = map(set_name, fitted_sets(record.encoder.spec.get("fitted_on")))
     return set_name(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
 
 
 def merge(parts: Iterable[Exposure]) -> Exposure:
-    """Return the answer of all parts of a training, or of all sets of an average: yes if one is yes, no if all are
-    no, else unknown, with the reasons for it.
+    """Return the joint answer of all parts of a training, or of all sets of an average: yes if any is yes, no if all are
+    no, else unknown, with the reasons of the parts that have this answer.
 
     >>> merge([Exposure("no", "nothing is trained"), Exposure("yes", "fitted on its texts")]).answer
     'yes'
@@ -45,7 +45,7 @@ def merge(parts: Iterable[Exposure]) -> Exposure:
 
 
 class Exposures:
-    """The answers of a board's entries."""
+    """Whether the entries of a board were trained on test sets: an `Exposure` per entry and set."""
 
     def __init__(self, entries: Iterable[LoadedEntry]) -> None:
         self._entries = {loaded.id: loaded for loaded in entries}
@@ -54,7 +54,7 @@ class Exposures:
         self._by_digest = {digest: text.overlap for text in training_texts().values() for digest in text.digests}
 
     def answer(self, name: str, set_id: str, sample: bool = False, after: Sequence[str] = ()) -> Exposure:
-        """Return an entry's answer for a set. sample: of the package's sample; after: the entries that started from it.
+        """Return whether an entry was trained on a set. sample: of the package's sample; after: entries that start from it.
 
         Raises StsbenchError where an entry starts from none of the board's, or from itself.
         """
@@ -69,7 +69,7 @@ class Exposures:
     def by_columns(
         self, name: str, columns: Mapping[str, str], sample: bool, lead: str, averaged: Sequence[str],
     ) -> dict[str, Exposure]:
-        """Return column -> answer, the lead's where it is an average, too. columns: column -> the set of its scores."""
+        """Return column -> answer, also for the lead column where it is an average. columns: column -> id of its set."""
         answers = {column: self.answer(name, set_id, sample) for column, set_id in columns.items()}
         if lead not in answers and averaged:
             of_tasks = {task: answers.get(task, _UNSTATED) for task in averaged}
@@ -80,18 +80,18 @@ class Exposures:
         return answers
 
     def _parts(self, loaded: LoadedEntry, set_id: str, sample: bool, after: Sequence[str]) -> list[Exposure]:
-        """Return the answers of everything that the encoder is known to be made of."""
+        """Return an answer for each known part of the encoder's training."""
         entry, texts = loaded.entry, training_texts()
         stated = entry.statements.get(set_name(set_id), entry.statements.get(ALL))
         named = [*entry.trained_on, *([STSB_DEV] if "dev-selected" in entry.flags else [])]
         parts = [_of_text(texts[text].overlap, set_id, sample) for text in named]
-        parts = [part for part in parts if part.answer == "yes"]  # of a part of a text, a no shows nothing
+        parts = [part for part in parts if part.answer == "yes"]  # of a text used in part, a no proves nothing
         if entry.starts_from is not None:
             parts.append(self.answer(entry.starts_from, set_id, sample, after))
         if stated is not None:
             parts.append(Exposure(stated.answer, f"{stated.by} ({stated.shown})"))
         if (stated is None and entry.starts_from is None) or "transductive" in entry.flags:
-            parts.append(_UNSTATED)  # nobody lists all that it was trained on
+            parts.append(_UNSTATED)  # there is no complete list of its training texts
         for training in self._trainings[loaded.id]:
             parts += self._of_training(training, set_id, sample)
         records = (item.record for run in loaded.runs for item in run.records)
@@ -100,7 +100,7 @@ class Exposures:
         return parts
 
     def _of_training(self, stated: Mapping[str, Any], set_id: str, sample: bool) -> list[Exposure]:
-        """Return what a record's words on the training behind it show."""
+        """Return the answers that follow from a record's description of the encoder's training."""
         overlaps = list(stated["training_overlap"] or ())
         digests = {*(stated["data"] or {}).values()} - {text.get("digest") for text in overlaps}
         overlaps += [self._by_digest[digest] for digest in sorted(digests & self._by_digest.keys())]
@@ -113,14 +113,14 @@ class Exposures:
 
 
 def _trainings(loaded: LoadedEntry) -> list[dict[str, Any]]:
-    """Return what an entry's records say of the training behind them, once what several say."""
+    """Return the distinct descriptions of the encoder's training in an entry's records."""
     stated = [{key: item.record.provenance.get(key) for key in ("training_overlap", "data", "teachers")}
               for run in loaded.runs for item in run.records]
     return list({repr(one): one for one in stated}.values())
 
 
 def _of_text(text: Mapping[str, Any], set_id: str, sample: bool) -> Exposure:
-    """Return what one training text shows, as a record's `training_overlap` has it."""
+    """Return the answer that follows from one training text, an item of a record's `training_overlap`."""
     title = text["text"]
     if shared := texts_shared([text], set_id, sample):
         return Exposure("yes", f"{title} ({shared[0].exact + shared[0].normalised:,} of {shared[0].texts:,} texts)")

@@ -1,4 +1,4 @@
-"""The board: measured lines that were measured alike put into one tab, ranked, with the published rows beside them."""
+"""Building a board from its files: lines of one setting are gathered in a tab and ranked, beside the published rows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .wording import about, count_decimals, finer_columns, form, name_user_sets,
 Values = NDArray[np.float64]
 FEWEST_SEEDS = 3  # two seeds do not show how noisy a row is (docs/findings/statistics.md)
 TWO_SEEDS = "not ranked: two seeds; a third would rank it"
-MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
+MOST_LETTERS = 20  # letters are shown for at most so many ranked rows: among more, a row may have hundreds of letters
 
 
 def gather(root: Path, records: str | Path | None = None) -> Board:
-    """Return the board of the folder `root`: measured/, published/, and what extensions add. records: where its runs lie, as
-    `records_folder` takes it. Raises StsbenchError naming the file at fault."""
+    """Return the board of the folder `root`: measured/, published/, and what extensions add. records: the folder of its
+    runs, as in `records_folder`. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root, records)
     name_user_sets(line for of_run in lines.values() for line in of_run)
     placed = [(entry, line, marks) for entry in entries
@@ -59,17 +59,17 @@ def gather(root: Path, records: str | Path | None = None) -> Board:
 
 
 def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
-    """Return lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
+    """Return the lines grouped by tab: a tab's lines have one setting, and the same data in every column that two share.
 
-    Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them. What
-    compares texts without a vector of each comes behind the encoders of the same protocol: the first tab is that whose best
-    a page names.
+    Groups with a protocol's defaults on the catalog's data come first: they get the plain name of a tab, and the published
+    rows. Encoders that compare texts without a vector of each (cross-encoders) follow the other encoders of their protocol,
+    because pages name the best row of a protocol's first tab.
     """
     groups: list[tuple[dict[str, str], list[Placed]]] = []
 
     def order(item: Placed) -> tuple[object, ...]:
         line = item[1]
-        # Of those with a name: files by theirs, then languages: all together, one, two.
+        # Users' files are sorted by name; languages follow: all together, single languages, pairs of languages.
         named = bool(line.language), line.language != SEVERAL, " and " in line.language, line.user_set.casefold(), line.part
         aside = not compares_vectors(line.protocol.settings)
         return line.protocol.position, not line.known, line.sample, bool(form(line)), aside, *named
@@ -89,8 +89,8 @@ def _grouped(placed: Sequence[Placed]) -> list[list[Placed]]:
 
 
 def _repeats(members: Sequence[Placed], groups: Sequence[Sequence[Placed]]) -> bool:
-    """Return whether a table of one's own data has the scores of the one over all its items: a file without subsets has one
-    correlation, whatever the aggregation."""
+    """Return whether a tab of a user's data repeats the scores of the tab with aggregation "all": a file without subsets has
+    one correlation, whatever the aggregation."""
     first = members[0][1]
     if not first.user_set or first.setting.aggregation in (None, "all") or any(line.subsets for _, line, _ in members):
         return False
@@ -102,7 +102,8 @@ def _tabs(
     plans: Sequence[Plan], tests: Mapping[str, Tested], extras: Sequence[Mapping[tuple[str, int], RowExtra]],
     exposures: Exposures,
 ) -> list[Tab]:
-    """Return the tabs. tests: what the rows of each were tested by; extras: what each extension adds to rows."""
+    """Return the tabs with their ranked rows. tests: tab's id -> its rows and their test; extras: each extension's additions
+    to rows."""
     tabs: list[Tab] = []
     for plan in plans:
         members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
@@ -156,16 +157,16 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[Plan]:
 
 
 def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
-    """Return the rows without a score in many resamples in which others have one: the test leaves such a resample out for
-    all."""
+    """Return the rows that lack a score in more than 5 % of the resamples in which another row has one: the test leaves a
+    resample without a score out for all rows."""
     missing = {i: np.isnan(draw) for i, draw in draws}
     by_all = np.all(list(missing.values()), axis=0)
     return [i for i, draw in missing.items() if (draw & ~by_all).mean() > MOST_UNSCORED]
 
 
 def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
-    """Return the average, else the protocol's lead; of a language the set that most rows have; of a user's data what comes
-    first among their scores: nDCG where several texts are relevant."""
+    """Return the column to rank by: the average, else the protocol's lead; for a language, the set that most rows have; for
+    a user's data the first of their scores, which is nDCG where several texts are relevant."""
     first = members[0][1]
     if first.protocol.metrics_across and first.protocol.user_path:
         return columns[0]
@@ -187,9 +188,9 @@ def _about(members: Sequence[Placed], lead: str, columns: Sequence[str]) -> str:
 
 
 def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
-    """Return the protocol's order of tasks, with the average behind its last task; metrics in the order they were scored.
+    """Return the columns: tasks in the protocol's order, with the average after its last task; or metrics, as scored.
 
-    Where no row has the average, there is none: on the raw text, SICK-R's 4,927 pairs are missing; F1 is that of one task.
+    The average has no column where no row has one: on the raw text SICK-R's 4,927 pairs are missing, and F1 is of one task.
     """
     there = list(dict.fromkeys(column for _, line, _ in members for column in line.cells))
     protocol = members[0][1].protocol
@@ -197,14 +198,13 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
         return tuple(there)
     order = list(protocol.tasks())
     averaged = members[0][1].averaged
-    if averaged and averaged[-1] in order:  # a file of one language is of a protocol with that task alone
+    if averaged and averaged[-1] in order:  # not for a protocol whose only task is one file
         order.insert(order.index(averaged[-1]) + 1, AVERAGE)
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
 def _tested(plans: Sequence[Plan]) -> dict[str, Tested]:
-    """Return which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their
-    test."""
+    """Return tab's id -> (row ids, test): which of its rankable rows differ significantly in the lead column."""
     tests = tested({plan.name: ([plan.members[i] for i in plan.able], plan.lead, True) for plan in plans})
     return {plan.name: (tuple(plan.members[i][0].id for i in plan.able), tests[plan.name]) for plan in plans}
 
@@ -216,7 +216,7 @@ def _ranks(values: Values, significance: Significance, lower: bool) -> list[Rank
     ties = letters(values, significance.jointly, lower) if few else [""] * len(values)
     ranks = [Rank(*fields) for fields in zip(position, first, last, ties, zip(*alone, strict=True), strict=True)]
     if len(values) < 2:
-        return ranks  # a tier of one says nothing
+        return ranks  # a single row has no tier
     of_rows = tiers(values, significance.jointly, lower).tolist()
     return [replace(rank, tier=tier) for rank, tier in zip(ranks, of_rows, strict=True)]
 
@@ -224,7 +224,7 @@ def _ranks(values: Values, significance: Significance, lower: bool) -> list[Rank
 def _sorted(
     plan: Plan, ranks: Mapping[int, Rank], extras: Sequence[Mapping[tuple[str, int], RowExtra]], exposures: Exposures
 ) -> tuple[Row, ...]:
-    """Return the rows, best first: those that may be ranked with their rank, then the others."""
+    """Return the rows, best first: ranked rows, then those without a rank."""
     members, lead, sign = plan.members, plan.lead, plan.ranked_by.sign
 
     def key(i: int) -> tuple[bool, bool, float, str]:

@@ -1,5 +1,5 @@
-"""What a run scored under one setting, with bootstrap draws behind each score: the lines that tabs are made of, those of
-several seeds joined into one.
+"""Score lines: the scores of one run under one setting with their bootstrap draws, and the mean line of several seeds. The
+board's tabs are made of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Draws = NDArray[np.float64]
 
 @dataclass
 class ScoreLine:
-    """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on;
-    cut: column -> how many of its texts exceeded the encoder's limit."""
+    """The scores of one encoder under one setting. cells, draws: column -> score, its bootstrap draws; digests: column ->
+    digest of its data; cut: column -> number of texts that exceeded the encoder's limit."""
 
     setting: Setting
     protocol: Protocol
@@ -44,32 +44,32 @@ class ScoreLine:
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
     seeds: dict[str, Draws] = field(default_factory=dict)  # column -> the scores of several seeds, in the order of the runs
     sample: bool = False
-    known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
-    part: str = ""  # what has tables of its own: the id of a user's data, which is of their content, or a language in words
-    ceilings: dict[str, str] = field(default_factory=dict)  # column -> what a perfect model is expected to score there
-    names: tuple[str, ...] = ()  # the board's name for a user's data, then other names of files with these data
+    known: bool = True  # whether all of it was measured on the catalog's data, or on data that are in no catalog
+    part: str = ""  # data with tabs of their own: the id of a user's data, made of their content, or a language in words
+    ceilings: dict[str, str] = field(default_factory=dict)  # column -> the expected score of a perfect model, in words
+    names: tuple[str, ...] = ()  # the board's name for a user's data, then other names of files with this content
 
     @property
     def user_set(self) -> str:
-        """Return the name of the user's file or folder that it was measured on; "" for data of a known language, and for the
-        catalog's."""
+        """Return the name of the user's file or folder that the line was measured on; "" for data of the catalog and for
+        sets with tabs by language."""
         if not self.protocol.user_path or self.language:
             return ""
         return next(iter(self.names), set_title(self.part, path_name(self.protocol.user_path)))
 
     @property
     def language(self) -> str:
-        """Return "Korean", "English and German", "All languages"; "" where data have no tables by language."""
+        """Return the language of the data, as in "Korean", "English and German" or "All languages"; "" without such tabs."""
         return "" if self.part.startswith("own:") else self.part
 
     @property
     def averaged(self) -> tuple[str, ...]:
-        """Return the tasks of the average that its table may have."""
+        """Return the tasks that are averaged in the line's tab; () for no average."""
         return AVERAGED.get(self.language, ()) if self.language else self.protocol.averaged
 
     @property
     def key(self) -> tuple[Setting, bool, str]:
-        """Return what two lines of one table have in common, besides the data themselves."""
+        """Return the key by which lines are grouped into tabs, before their data are compared."""
         return self.setting, self.known, self.part
 
 
@@ -77,11 +77,11 @@ Parts = dict[str, Measured]  # task -> the record that scored it
 
 
 def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
-    """Return every setting that each run was measured under, with the averages its protocols define; averages are redrawn
-    together."""
+    """Return for each run a line per setting that it was measured under, with the averages that its protocols define. The
+    averages of all runs are drawn together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, {task: parts[task] for task in line.averaged}) for lines in filled for line, parts in lines
-                if line.averaged and set(line.averaged) <= line.cells.keys()]  # none where a task was not scored
+                if line.averaged and set(line.averaged) <= line.cells.keys()]  # no average if a task was not scored
     _draw_averages([(_averaging(line), averaged) for line, averaged in averages])
     for line, averaged in averages:
         _add_average(line, averaged)
@@ -89,7 +89,7 @@ def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
 
 
 def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
-    """Return a run's lines without averages, and the records behind each."""
+    """Return a run's lines without averages, each with the records that scored its tasks."""
     lines: dict[tuple[Setting, bool, str], tuple[ScoreLine, Parts]] = {}
     for measured in run.records:
         drawn = measured.protocol.drawn(measured.observed(), measured.set_id, RESAMPLES, SEED)
@@ -97,7 +97,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
         drawn = {key: influences[key].joint(draws, SEED) if key in influences else draws for key, draws in drawn.items()}
         known = proven(measured.record)
         for row in measured.record.scores:
-            main = measured.record.scores[0].metric  # it comes first
+            main = measured.record.scores[0].metric  # a record's main metric comes first
             aside = measured.protocol.main_metric and row.metric != main
             if aside or measured.protocol.metric(row.metric).development or _repeated(measured, row):
                 continue
@@ -114,13 +114,13 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
                     if _fill(line, column, measured, _cell(within)) and key in drawn:
                         line.draws[column] = drawn[key]
                     for remark in data_remarks(measured.protocol, measured.set_id, [row]) if part and row.subset else ():
-                        line.ceilings[column] = remark.partition(";")[0].partition(": ")[2]  # without the doubt of a row
+                        line.ceilings[column] = remark.partition(";")[0].partition(": ")[2]  # without its note on the row
                     parts.setdefault(measured.task, measured)
     return list(lines.values())
 
 
 def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
-    """Put a score into its column; False where the same was measured under two names, as `sts` and `simcse`.
+    """Put a score into its column and return True; False for a score measured before under another protocol's name.
 
     Raises StsbenchError where two records of a run contradict each other.
     """
@@ -134,12 +134,12 @@ def _fill(line: ScoreLine, column: str, measured: Measured, cell: Cell) -> bool:
 
 
 def _part(measured: Measured) -> str:
-    """Return what has tables of its own: the language of a set by languages; a user's other data, by their content."""
+    """Return the key of data with tabs of their own: a multilingual set's language, or the id of a user's data; else ""."""
     return set_language(measured.set_id) or (measured.set_id if measured.protocol.user_path else "")
 
 
 def _repeated(measured: Measured, row: ScoreRow) -> bool:
-    """Return whether a row of a set in one language, which has no subsets, has another aggregation's score once more."""
+    """Return whether a row repeats another aggregation's score, as for a set in one language, which has no subsets."""
     if _part(measured) in ("", SEVERAL, measured.set_id):
         return False
     hows = [whole.aggregation for whole in measured.whole()]
@@ -147,8 +147,8 @@ def _repeated(measured: Measured, row: ScoreRow) -> bool:
 
 
 def _tables(measured: Measured, row: ScoreRow) -> Iterable[tuple[Setting, str]]:
-    """Return the settings a row belongs to, each with the part of the data: that of the row; a subset's row to those of all
-    aggregations, and to the table of its language, where one correlation is all there is."""
+    """Return the settings that a row belongs to, each with the key of its data (`_part`). A subset's row belongs to all
+    aggregations, and to the tab of its language with the aggregation "all", as it is one correlation."""
     part = _part(measured)
     if measured.protocol.metrics_across:
         return [(replace(measured.setting(row), metric="", aggregation=None), part)]
@@ -165,18 +165,18 @@ def _cell(row: ScoreRow) -> Cell:
 
 
 def _averaging(line: ScoreLine) -> Protocol:
-    """Return the protocol that computes a line's average: of a language the mean of its own sets, whatever was named to
-    measure them (`--tasks` or the preset)."""
+    """Return the protocol that computes a line's average. A language's average is the mean of its own sets, whichever
+    tasks or preset they were measured by."""
     if not line.language:
         return line.protocol
     return type(line.protocol)({**line.protocol.settings, "average": [*line.averaged]})
 
 
 def _add_average(line: ScoreLine, parts: Parts) -> None:
-    """`Avg` as the protocol computes it."""
+    """Add the column `Avg` to a line, with the score, interval and draws that the protocol computes."""
     protocol = _averaging(line)
     label = protocol.label
-    # A protocol averages rows of its own name; a paper's preset may have given some of these another.
+    # A protocol averages rows with its own label only, and a paper's preset may have given some rows another.
     records = [measured.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
                for row in measured.record.scores]}) for measured in parts.values()]
     for row in protocol.summarise(records):
@@ -186,7 +186,7 @@ def _add_average(line: ScoreLine, parts: Parts) -> None:
             if drawn_with(protocol) == (RESAMPLES, SEED):
                 low, high = (interval(drawn) if drawn is not None else None) or (None, None)
                 line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
-            else:  # the ranks' draws are not the record's
+            else:  # the protocol draws with other resamples or seed than the ranks: the interval needs its own draws
                 observed = {task: (measured.observed(), measured.set_id) for task, measured in parts.items()}
                 line.cells[AVERAGE] = _cell(*averages_within([row], protocol, observed))
             if joint is not None:
@@ -194,14 +194,14 @@ def _add_average(line: ScoreLine, parts: Parts) -> None:
 
 
 def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:
-    """Return where the average's draws are kept, for its interval and for joint tests, once for all settings that are scored
-    from the same records, and under what."""
+    """Return the dictionary that caches the average's draws (for its interval, and for joint tests), and the key of these
+    draws in it, which is the same for all settings that are scored from the same records."""
     memo = parts[protocol.averaged[0]].observed().memo
     return memo, ("average", repr(protocol.settings), tuple(measured.path for measured in parts.values()))
 
 
 def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
-    """Draw each average, those of several runs under one protocol together."""
+    """Draw each average and cache its draws; the averages of several runs under one protocol are drawn together."""
     groups: dict[tuple[str, str], dict[tuple[object, ...], tuple[Protocol, Parts]]] = {}
     for protocol, parts in averaged:
         memo, key = _average_memo(protocol, parts)
@@ -220,17 +220,17 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
 
 
 def column_metric(line: ScoreLine, column: str) -> Metric:
-    """Return what the protocol declares of the scores in a column."""
+    """Return the metric of a column, as the protocol declares it."""
     return line.protocol.metric(column if line.protocol.metrics_across else line.setting.metric)
 
 
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
-    """Return one line a setting for an entry of several seeds, with what is odd about it: means, their sd, intervals.
+    """Return one line per setting for an entry: over several seeds its means, sd and intervals. With each come remarks.
 
-    `draws` of a joined line are those of the seeds' mean over the items alone; `seeds` holds the seeds' scores in the order
-    of the runs. A cell's interval adds to the draws a normal deviate of the mean's standard error over seeds, so large
-    that its 95 % range is Student's: with three seeds a standard error is hardly known. A column that one seed lacks is
-    left empty.
+    `draws` of a joined line are bootstrap draws of the seeds' mean over items; `seeds` holds the seeds' scores in the order
+    of the runs. A cell's interval adds to the draws a normal deviate of the mean's standard error over seeds, scaled so
+    that its 95 % range is that of Student's t: with three seeds a standard error is hardly known. A column that one seed
+    lacks is left empty.
     """
     if len(runs) == 1:
         return [(line, ()) for line in runs[0]]
@@ -240,7 +240,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
     for lines in runs:
         for line in lines:
             by_setting.setdefault(line.key, []).append(line)
-    rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
+    rng = np.random.default_rng([SEED, *entry.id.encode()])  # independent of other entries' deviates
     wider = _student(len(runs)) / stats.norm.ppf(0.975)
     deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
     joined = [_joined(entry, group, len(runs), deviate) for group in by_setting.values()]
@@ -266,7 +266,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         if all(column in line.draws for line in lines):
             joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
             drawn = joined.draws[column] + spread * deviate
-            # where all seeds and resamples score the same, both ends are that score: the seeds say how sure it is
+            # If all seeds and resamples have the same score, it is both ends of the interval.
             low, high = interval(drawn) or ((float(drawn[0]),) * 2 if np.ptp(drawn) == 0 else (None, None))
             low, high = clipped(low, high, column_metric(first, column))
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
@@ -281,8 +281,8 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
 
 
 def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[float | None, float | None]:
-    """Return the interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is
-    near."""
+    """Return the interval, clipped to the range of the metric: Student's t with three seeds may reach beyond a recall of
+    100."""
     if low is None or high is None:
         return low, high
     return max(low, metric.range[0]), min(high, metric.range[1])
@@ -290,17 +290,17 @@ def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[floa
 
 @cache
 def _student(runs: int) -> float:
-    """Return how many standard errors Student's 95 % interval of so many seeds reaches to either side."""
+    """Return the 97.5 % quantile of Student's t for `runs` seeds: a 95 % interval's half width in standard errors."""
     from scipy import stats
 
     return float(stats.t.ppf(0.975, runs - 1))
 
 
-@lru_cache(maxsize=1024)  # a metric's aggregations have the same parts
+@lru_cache(maxsize=1024)  # all aggregations of a metric have the same subsets' scores
 def _joined_part(cells: tuple[Cell, ...], metric: Metric) -> Cell:
-    """Return the mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those
-    of the seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is
-    Student's."""
+    """Return the mean of a subset's score over seeds. No draws of subsets are kept, so the half widths of its interval
+    combine that over items (the mean of the seeds' half widths, an upper bound for the mean's) and that over seeds
+    (Student's t) as the root of the sum of squares."""
     values = np.array([cell.value for cell in cells])
     mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
     counts = {cell.n for cell in cells}

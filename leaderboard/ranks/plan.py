@@ -1,4 +1,4 @@
-"""A table of the board before its rows are ranked: its lines, the tests of its rows, and what extensions add to it.
+"""Plans of the board's tabs before ranking, significance tests of their rows, and `Section`, the interface of extensions.
 
 Extensions are entry points of the group `stsbench.board_sections`: subclasses of `Section`.
 """
@@ -27,16 +27,16 @@ from .board import Board, Provenance, Tab
 from .lines import ScoreLine
 from .scored import across
 
-Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
-Asked = tuple[Sequence[Placed], str, bool]  # lines, the column that is tested, and whether pairs need their own intervals
-Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ
-MANY_ROWS = 200  # beyond so many rows a tab's test takes longer than a process does to start
-MOST_UNSCORED = 0.05  # a share of the resamples, as for an interval
+Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # an entry, one of its lines, and remarks on the line
+Asked = tuple[Sequence[Placed], str, bool]  # lines, the tested column, and whether to compute an interval for each pair
+Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ significantly
+MANY_ROWS = 200  # a test of more rows takes longer than starting a process for it
+MOST_UNSCORED = 0.05  # the share of resamples that a ranked row may have no score in; the same as for an interval
 GROUP = "stsbench.board_sections"
 
 
 def tested(tests: Mapping[str, Asked]) -> dict[str, Significance]:
-    """Return the test of each of these, by name. Of equal names and lines the result is the same."""
+    """Return name -> significance test of the rows of each item of `tests`; deterministic in names and lines."""
     items = [(name, _scores(members, column), intervals) for name, (members, column, intervals) in tests.items()]
     workers = min(cores(), sum(len(members) > MANY_ROWS for members, _, _ in tests.values()))
     return dict(zip(tests, across(_test, items, workers), strict=True))
@@ -52,14 +52,14 @@ def _scores(members: Sequence[Placed], column: str) -> Scores:
 
 def _test(item: tuple[str, Scores, bool]) -> Significance:
     name, scores, intervals = item
-    # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
+    # Seeds are redrawn for each tab separately: a seed's effects under two settings differ.
     return significantly_different(scores, [SEED, *name.encode()], intervals=intervals)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A tab before its rows are ranked. number: among tabs of one title; reasons: why each member has no rank, or "";
-    able: those that have one."""
+    """A tab before its rows are ranked. number: counts tabs of one title; reasons: for each member why it cannot be ranked,
+    "" if it can; able: indices of the members that can."""
 
     name: str
     number: int
@@ -72,13 +72,13 @@ class Plan:
 
 
 def rounded(values: Sequence[float]) -> NDArray[np.float64]:
-    """To ten digits: two means of the same seeds in another order are one score, however small the metric's numbers are."""
+    """Return (n,) the values, rounded to ten significant digits: means of equal scores summed in another order then tie."""
     return np.array([float(f"{value:.10g}") for value in values])
 
 
 @dataclass(frozen=True)
 class RowExtra:
-    """What an extension adds to a measured row: fields of its `Row` and of its `Rank`, and sentences among its marks."""
+    """An extension's additions to a measured row. row, rank: fields of its `Row`, of its `Rank`; notes: further marks."""
 
     row: Mapping[str, Any] = field(default_factory=dict)
     rank: Mapping[str, Any] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class RowExtra:
 
 
 class Section:
-    """What an extension adds to a board: each method adds nothing until it is overridden.
+    """An extension of the board. Subclasses override the methods for what they add; by default each adds nothing.
 
-    folders: those below the site's that hold files of it alone, where a build deletes what the board no longer has.
+    folders: the extension's own folders below the site's, in which a build deletes files that the board no longer has.
     """
 
     folders: tuple[str, ...] = ()
@@ -96,44 +96,44 @@ class Section:
     def rows(
         self, plans: Sequence[Plan], entries: Sequence[LoadedEntry], lines: Mapping[Path, Sequence[ScoreLine]]
     ) -> Mapping[tuple[str, int], RowExtra]:
-        """Return what is added to measured rows: (a plan's name, the position among its members) -> what.
+        """Return the additions to measured rows: (a plan's name, the index among its members) -> RowExtra.
 
         lines: run folder -> its lines.
         """
         return {}
 
     def tabs(self, tabs: list[Tab], root: Path) -> list[Tab]:
-        """Return the tabs of the board in the folder `root`, with rows of one's own beside the published ones."""
+        """Return the tabs of the board in the folder `root`, with the extension's rows beside the published ones."""
         return tabs
 
     def content(self, root: Path, placed: Sequence[Placed], tabs: Sequence[Tab], tests: Mapping[str, Tested]) -> Any:
-        """Return what is shown beside the tabs, made of files of the board and its measured lines; None where nothing is.
+        """Return the extension's content beside the tabs, made of the board's files and measured lines; None for none.
 
-        tests: of a tab, by its id, which rows were tested and how.
+        tests: tab's id -> the ids of the tested rows, and their test.
         """
         return None
 
     def index(self, content: Any) -> Mapping[str, Any]:
-        """Return the fields that the content has in index.json."""
+        """Return the fields that the content adds to index.json."""
         return {}
 
     def files(self, content: Any) -> Mapping[str, dict[str, Any]]:
-        """Return the data of files below the site's folder, by their paths without a suffix."""
+        """Return path below the site's folder, without a suffix -> data of the file."""
         return {}
 
     def published(self, content: Any, entry: Provenance) -> Mapping[str, str]:
-        """Return what others publish of the model that an entry measures, under names of columns."""
+        """Return column name -> text: scores that others publish of the model that an entry measures."""
         return {}
 
     def findings(self, content: Any, board: Board, docs: Path) -> Mapping[Path, str]:
-        """Return the files below the checkout's docs/ that are made from the board, and stand in git.
+        """Return path -> text of the files below the checkout's docs/ that are made from the board and kept in git.
 
-        content: None where the board has none.
+        content: as returned by `content`; None for none.
         """
         return {}
 
 
 @cache
 def sections() -> Mapping[str, Section]:
-    """Return what is installed, by its name."""
+    """Return name -> section of every installed extension of the board."""
     return {name: resolve(GROUP, name)() for name in names(GROUP)}

@@ -1,4 +1,4 @@
-"""What a row of the board says of its entry besides scores: its flags, and how, when and at what cost it was measured."""
+"""Provenance and flags of an entry: the encoder, code, device, time and cost behind its scores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .exposure import is_transductive
 
 
 def read_provenance(loaded: LoadedEntry, board: str) -> Provenance:
-    """Of each run its encoder, costs, seed, versions, command and times. board: its folder's name, for where records are."""
+    """Return an entry's provenance, with each run's encoder, costs and command. board: name of its folder, for paths."""
     runs = []
     for run in loaded.runs:
         first = run.records[0].record
@@ -43,20 +43,20 @@ def read_provenance(loaded: LoadedEntry, board: str) -> Provenance:
 
 
 def uncommitted(loaded: LoadedEntry) -> list[str]:
-    """Return a sentence where code in no commit measured a record: only a board of one's own takes it."""
+    """Return a warning if a record was measured by uncommitted code, else []. Only users' own boards take such records."""
     records = [item.record for run in loaded.runs for item in run.records]
     changed = any(why_not_repeatable(record.provenance.get("git")) for record in records)
     return ["measured by a checkout with uncommitted changes: nobody can repeat it"] if changed else []
 
 
 def _costs(records: Sequence[Record]) -> dict[str, Any]:
-    """Return what a run says of sizes and, with the machine that they are of, of times. One run has one cost."""
+    """Return the sizes and, with the machine, the speed and memory that a run's records state: the first recorded cost."""
     cost = next((cost for record in records if (cost := recorded_cost(record))), None)
     if cost is None:
         sizes = {bytes_a_vector(record) for record in records}
         return {"bytes_a_vector": sizes.pop() if len(sizes) == 1 else None}
     machine, run_on = machine_and_use(cost)
-    half = {record.encoder.spec.get("dtype") for record in records} <= {"bfloat16", "float16"}  # else four bytes a weight
+    half = {record.encoder.spec.get("dtype") for record in records} <= {"bfloat16", "float16"}  # else four bytes per weight
     return {
         **({"weights_mb": 2 * cost.parameters / 1e6} if half and cost.parameters else {}),
         "bytes_a_vector": cost.bytes_a_vector, "parameters": cost.parameters, "machine": machine, "run_on": run_on,
@@ -66,7 +66,7 @@ def _costs(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def entry_flags(loaded: LoadedEntry) -> tuple[str, ...]:
-    """Return keys of FLAGS: what an entry states, and what its records show."""
+    """Return the entry's keys of FLAGS, in their order: those that it states, and those that its records show."""
     flags: set[str] = {*loaded.entry.flags}
     if any(is_transductive(item.record, item.set_id) for run in loaded.runs for item in run.records):
         flags.add("transductive")
@@ -80,7 +80,7 @@ def entry_flags(loaded: LoadedEntry) -> tuple[str, ...]:
 
 
 def _common(numbers: Iterable[int | None]) -> int | None:
-    """Return the number, where all are equal: tf-idf is as wide as the words of each data set."""
+    """Return the number if all are equal, else None: the width of tf-idf vectors differs between data sets."""
     several = set(numbers)
     return several.pop() if len(several) == 1 else None
 

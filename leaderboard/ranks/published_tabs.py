@@ -1,4 +1,4 @@
-"""Published rows put beside the measured ones of the same protocol, metric and aggregation; else into tabs of their own."""
+"""Published rows on the board: beside measured rows of one protocol, metric and aggregation, or in tabs of their own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
     "downstream tasks without SNLI": "downstream mean",
 }
-Left = list[list[PublishedTable]]  # each publication's tables without a measured peer
+Left = list[list[PublishedTable]]  # for each publication, its tables without a measured tab
 
 
 def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:
-    """Return `tabs` with the rows that belong beside theirs, and the tables left over."""
+    """Return `tabs` with the published rows that belong in them, and the tables that fit none."""
     rows: dict[str, list[Row]] = {}
     noted: dict[str, list[PublishedTable]] = {}
     left: Left = []
@@ -47,14 +47,14 @@ def _with(tab: Tab, rows: Sequence[Row], tables: Sequence[PublishedTable]) -> Ta
 
 
 def _directions(tables: Iterable[PublishedTable], columns: Sequence[str]) -> dict[str, Better]:
-    """Return column -> which end of it is better, by the first table that has it."""
+    """Return column -> which of two scores is better, as in the first table with that column."""
     of_tables = [(column, table.direction) for table in tables for column in (*_columns(table), AVERAGE)]
     return {column: better for column, better in reversed(of_tables) if column in columns}
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
-    """Return rows that hold different metrics of one line of a paper's table as one row: the parts' ids differ, the rest
-    agrees."""
+    """Return the rows, with those that hold different metrics of one line of a paper's table merged: such rows agree in all
+    but the part in their ids."""
     joined: dict[tuple[object, ...], Row] = {}
     for row in rows:
         key = (row.source, row.method, row.backbone, row.setting, row.id.rpartition(":")[2])
@@ -68,7 +68,7 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
 
 
 def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
-    """Return all tabs, those of published tables without a measured peer behind the others of their protocol."""
+    """Return all tabs: those of published tables without a measured tab follow the others of their protocol."""
     tabs, left = placed
     same: dict[tuple[object, ...], list[PublishedTable]] = {}
     for remaining in left:
@@ -87,7 +87,7 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
 
     def sort_key(tab: Tab) -> tuple[int, bool, int, int]:
         group = order.index(tab.group) if tab.group in order else len(order)
-        # Costs open with what most methods are compared in, not with variants of one.
+        # The first tab of costs is the one with most methods, rather than with variants of one method.
         methods = len({row.method.partition(",")[0] for row in tab.published}) if tab.group == "cost" else 0
         return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation), -methods
 
@@ -95,13 +95,13 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
 
 
 def _home(table: PublishedTable) -> str:
-    """Return the id of the measured tab that a table's rows stand beside, where there is one."""
+    """Return the id that the measured tab for a table's rows would have, whether or not there is one."""
     metric = "" if table.wide else table.metric
     return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation, _language(table))))))
 
 
 def _language(table: PublishedTable) -> str:
-    """Return the language whose sets the columns are; "" for the usual ones."""
+    """Return the language of which all columns are sets; "" for the usual tasks."""
     return next((name for name, sets in AVERAGED.items() if set(table.columns) <= set(sets)), "")
 
 
@@ -137,7 +137,7 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
 
 
 def _notes(tables: Iterable[PublishedTable]) -> tuple[str, ...]:
-    """Return "Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
+    """Return the notes on the tables, each as in "Gao et al. 2021, table 5: ..."."""
     return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
                  f"{_where(table)}: {table.note}" for table in tables if table.note)
 
@@ -185,7 +185,7 @@ def _row(row: PublishedRow) -> Row:
 
 
 def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
-    """Return best lead first, those without one last; rows of one score stay in the papers' order."""
+    """Return the rows sorted by the lead column, best first, rows without it last; ties stay in the papers' order."""
     sign = tab.sign(tab.lead)
 
     def key(row: Row) -> tuple[bool, float]:

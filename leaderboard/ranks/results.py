@@ -1,7 +1,7 @@
-"""What a run scored, kept in the user's cache under a digest of all that it follows from: one file a run.
+"""Cache of scored runs, in the user's cache folder: one file per run, named by a digest of everything its scores depend on.
 
-A file is the sha256 of what follows (hex), the length of a JSON text, this text, and a matrix of draws, one row each. A
-damaged file is the same as none: the run is scored again. Nothing is kept that could not be made again.
+A file is the sha256 of what follows (hex), the length of a JSON text, this text, and a matrix of bootstrap draws, one row
+per score. A damaged file counts as missing, and the run is scored again. Everything in the cache can be computed again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from stsbench.registry import names, resolve
 from .board import Cell
 from .lines import ScoreLine
 
-FORM = 7  # the files' layout
-KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
+FORM = 7  # version of the files' layout
+KEPT = 30 * 24 * 3600  # seconds after its last use until a file is deleted
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
-# The code and the files that a score, its draws and the verdict on a record may follow from.
+# The code and files that scores, their draws and the checks of records may depend on.
 SCORER = {
     "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.npz", "data/sets/*.yaml",
                  "encoders/*.py", "comparison/comparability.py"),
@@ -47,13 +47,13 @@ SCORER = {
         "expected.yaml", "records/*.py", "ranks/board.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py",
     ),
 }
-NAMING = ("stsbench.data_sources", "stsbench.data_remarks")  # entry points: what sets are called, what is said of them
+NAMING = ("stsbench.data_sources", "stsbench.data_remarks")  # entry points that name data sets and remark on them
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that holds: its lines, and of each record, by its name, what the data decide of it and
-    the sketch by which copies are found."""
+    """The result of scoring a valid run. lines: its score lines; decided: record's name -> digests of what its data
+    determine; sketches: record's name -> the sketch that copies are found by."""
 
     lines: list[ScoreLine]
     decided: Mapping[str, Mapping[str, str]]
@@ -61,28 +61,28 @@ class RunResult:
 
 
 def folder() -> Path:
-    """Return where results are kept."""
+    """Return the folder of the cache."""
     return cache_root() / "leaderboard"
 
 
 def clear() -> None:
-    """Forget every result."""
+    """Delete all cached results."""
     shutil.rmtree(folder(), ignore_errors=True)
 
 
 def prune() -> None:
-    """Delete the results that no build has used for a month."""
+    """Delete cached results that no build has used for 30 days."""
     oldest = time.time() - KEPT
     for path in folder().glob("*/*"):
         try:
             if path.stat().st_mtime < oldest:
                 path.unlink()
         except OSError:
-            continue  # another process was faster
+            continue  # another process has deleted the file already
 
 
 def cache_key(run: EntryRun) -> str:
-    """Return sha256 of a run's file and those it shares, byte by byte, and of the code that scores them."""
+    """Return the sha256 (hex) of a run's file, of the files it shares with other runs, and of the code that scores it."""
     digest = hashlib.sha256(f"{scorer()} {sha256_file(run.folder / RUN)} ".encode())
     records = [item.record for item in run.records]
     for file in sorted({record.observations.shared.file for record in records if record.observations.shared}):
@@ -95,7 +95,7 @@ def cache_key(run: EntryRun) -> str:
 
 @cache
 def scorer() -> str:
-    """Return sha256 of the code and of the libraries that scores follow from."""
+    """Return the sha256 (hex) of the code that computes scores, with the versions of Python, NumPy and SciPy."""
     digest = hashlib.sha256(f"{FORM} {platform.python_version()} {np.__version__} {scipy.__version__}".encode())
     for package, patterns in SCORER.items():
         root = Path(str(import_module(package).__file__)).parent
@@ -108,7 +108,7 @@ def scorer() -> str:
 
 @cache
 def _source(module: str) -> str:
-    """Return the sha256 of a module's file, wherever it was installed from; in a package, of those beside it, too."""
+    """Return the sha256 (hex) of a module's file; for one in a package, those of all .py and .yaml files of its folder."""
     loaded = import_module(module)
     path = Path(loaded.__file__ or "")
     siblings = [*path.parent.glob("*.py"), *path.parent.glob("*.yaml")] if loaded.__package__ else [path]
@@ -116,9 +116,9 @@ def _source(module: str) -> str:
 
 
 def write(key: str, result: RunResult, run: EntryRun) -> None:
-    """Keep the result of `run`."""
+    """Write the result of `run` to the cache."""
     index_of = {id(measured.protocol): at for at, measured in enumerate(run.records)}
-    rows: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}  # draws that several columns share are written once
+    rows: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}  # columns that share their draws share a row of the matrix
     lines = []
     for line in result.lines:
         kept = {
@@ -140,8 +140,8 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
 
 
 def read(key: str, run: EntryRun) -> RunResult | None:
-    """Return the result that is kept of `run`; None where there is none, or a damaged one. The draws stay in the file,
-    and are read when they are used."""
+    """Return the cached result of `run`; None where there is none, or the file is damaged. Draws are memory-mapped: they are
+    read from the file when they are used."""
     try:
         with _path(key).open("rb") as stream:
             content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

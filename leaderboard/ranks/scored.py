@@ -1,4 +1,4 @@
-"""The entries of a board with what each run scored: only runs that changed are scored, of new ones many at a time."""
+"""Scores of a board's entries: runs that changed since the last build are scored in batches, the others are cached."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from stsbench.processes import cores, limit_threads, without_main
 from .lines import ScoreLine, lines_of_runs
 from .results import RunResult
 
-BATCH = 32  # runs whose draws are computed together: counts and gold ranks are then a small part of the work
-FEW = 12  # runs that are not worth starting processes for
+BATCH = 32  # runs whose draws are computed together, which share the counts and the ranks of the gold scores
+FEW = 12  # runs per process, at least: fewer are not worth starting one
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
-    """Return every entry of a board, by name, and each run folder's lines. records: where its runs lie, as `records_folder`
-    takes it.
+    """Return every entry of a board, by name, and run folder -> its lines. records: the folder of the runs, as in
+    `records_folder`.
 
-    A run whose records, observations and scorer are those of an earlier build is not scored again. Raises StsbenchError,
-    naming the file, for whatever does not belong or does not hold.
+    A run is not scored again if its records, observations and scoring code are unchanged since an earlier build. Raises
+    StsbenchError, naming the file, for files that do not belong on a board and for records that are not valid.
     """
     folder = records_folder(board, records)
     entries = read_entries(board / "measured", None if folder == board else folder / "measured")
-    check_admitted(entries, read_settings(board))  # for each board: what is kept of a run is kept for all of them
+    check_admitted(entries, read_settings(board))  # not cached with a run: all boards share the cache, not their settings
     runs = {run.folder: run for entry in entries for run in (*entry.runs, *entry.prompts)}
     keys = {path: results.cache_key(run) for path, run in runs.items()}
     scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}
@@ -50,12 +50,12 @@ def scored_entries(board: Path, records: str | Path | None = None) -> tuple[list
             scored[path] = result
     near = near_pairs([(entry.id, measured, scored[run.folder].sketches[measured.path.name])
                        for entry in entries for run in (*entry.runs, *entry.prompts) for measured in run.records])
-    # One encoder behind two prompts may be as near to itself as it likes.
+    # Runs of one encoder with two prompts may be nearly equal: they are no copies.
     prompts = {run.folder for entry in entries for run in entry.prompts}
     near = [(one, other) for one, other in near if one[0] != other[0] or not prompts & {_run(one), _run(other)}]
     check_seeds(entries, near)
     twins, origin = near_copies(near), {entry.id: entry.entry.starts_from for entry in entries}
-    for name, others in twins.items():  # a copy that says what it was made from is no doubt about that
+    for name, others in twins.items():  # an entry that states the other as its start needs no note
         twins[name] = {other: why for other, why in others.items() if origin[other] != name}
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((measured.path, measured.record, scored[run.folder].decided[measured.path.name])
@@ -68,7 +68,7 @@ def _run(owned: Owned) -> Path:
 
 
 def _score(folders: Sequence[Path]) -> None:
-    """Keep the results of these runs. Raises StsbenchError for the first of them that does not hold."""
+    """Score these runs and cache the results. Raises StsbenchError for the first run that is not valid."""
     workers = min(cores(), -(-len(folders) // FEW))
     size = min(BATCH, -(-len(folders) // workers))
     batches = [folders[at : at + size] for at in range(0, len(folders), size)]
@@ -78,7 +78,7 @@ def _score(folders: Sequence[Path]) -> None:
 
 
 def score_batch(folders: Sequence[Path]) -> list[str]:
-    """Check and score these runs and keep the results; returns what is wrong with those that do not hold."""
+    """Check and score these runs, cache the results, and return the error messages of the runs that are not valid."""
     faults: list[str] = []
     runs: list[EntryRun] = []
     keys: list[str] = []
@@ -86,13 +86,13 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     for folder in folders:
         try:
             run = read_run(folder)
-            read.append((results.cache_key(run), run))  # before it is scored: what is kept is of these bytes
+            read.append((results.cache_key(run), run))  # before scoring: the key must be that of the bytes that are scored
         except StsbenchError as error:
             faults.append(str(error))
     draw_many([measured for _, run in read for measured in run.records])
     for key, run in read:
         try:
-            runs.append(checked_run(run, uncommitted=True))  # `check_admitted` asks for the commit
+            runs.append(checked_run(run, uncommitted=True))  # `check_admitted` refuses uncommitted code
             keys.append(key)
         except StsbenchError as error:
             faults.append(str(error))
@@ -108,11 +108,11 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
 
 
 def across(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
-    """Return function(item) of each item, in their order; with one worker, in this process."""
+    """Return [function(item), ...] in the items' order, computed by `workers` processes, or in this one for one worker."""
     if workers <= 1:
         return [function(item) for item in items]
-    # A new interpreter each: a copy of this one could have been made while a library's thread held a lock. One thread each:
-    # together they use all cores.
+    # Spawned, as a fork may copy a lock that a library's thread holds. Each process gets one thread: together they use all
+    # cores.
     spawn = multiprocessing.get_context("spawn")
     with limit_threads(1, whatever_is_set=True), without_main(), ProcessPoolExecutor(workers, spawn) as pool:
         return list(pool.map(function, items))

@@ -1,4 +1,4 @@
-"""What a tab is called and what is said about it."""
+"""Titles, ids and descriptions of the board's tabs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ TEXT_VERSIONS = {
     "senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files",
 }
 
-_DIGITS = len("own:") + 8  # digits of a user set's id that are shown where its name is not enough
+_DIGITS = len("own:") + 8  # characters of a user set's id that are shown where two sets have one name
 
 
 def group_title(group: str) -> str:
-    """Return what a group of tabs is called: a protocol, or what papers print beside."""
+    """Return the title of a group of tabs: that of a protocol, or of a kind of table that only papers print."""
     return PRINTED[group][0] if group in PRINTED else load_protocol(group).title
 
 
 def group_about(group: str) -> str:
-    """Return a sentence on what a group's numbers are."""
+    """Return a sentence that describes the numbers of a group of tabs."""
     return PRINTED[group][1] if group in PRINTED else load_protocol(group).about
 
 
@@ -47,26 +47,26 @@ def metric_heading(metric: str, declared: Metric | None = None) -> str:
 
 
 def count_decimals(line: ScoreLine) -> int:
-    """Return decimals that are shown: the most that one of its columns has, of the scores where there are any."""
+    """Return the number of decimals to show: the most of any column of which one end is better, else of any column."""
     metrics = [column_metric(line, column) for column in line.cells]
     return max(metric.digits for metric in [metric for metric in metrics if metric.better != "neither"] or metrics)
 
 
 def finer_columns(line: ScoreLine) -> dict[str, int]:
-    """Return column -> decimals, of those that are shown with more: a threshold beside scores."""
+    """Return column -> decimals, for columns shown with more than `count_decimals`, such as a threshold beside scores."""
     digits = count_decimals(line)
     return {column: more for column in line.cells if (more := column_metric(line, column).digits) > digits}
 
 
 def form(line: ScoreLine) -> str:
-    """Return what is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
+    """Return how a line's settings and data differ from a protocol's defaults on the catalog's SentEval text; "" for none.
 
-    By the settings, whatever name the record gives them: `transfer:sklearn`, `geometry:dev`, changed settings, pairs left
-    out, another text version, other data.
+    It follows from the settings, whatever name the record gives them: a variant (`transfer:sklearn`, `geometry:dev`),
+    changed settings, pairs left out, another text version, other data.
     """
     protocol = line.protocol
     kind = type(protocol)
-    # The shortest description is chosen; on a tie a named variant comes before the same settings without a name.
+    # The shortest description is chosen; on a tie the name of a variant is preferred to the list of its settings.
     parts = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
         parts.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
@@ -80,7 +80,7 @@ def form(line: ScoreLine) -> str:
 
 
 def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
-    """Return ["transfer:fast", "k 10"]: the form called `word`, and what differs from it."""
+    """Return the variant called `word` and the settings that differ from it, as in ["transfer:fast", "k 10"]."""
     default = _defaults(kind, word)
     unsaid = kind.cosmetic | {"without_overlap"}
     changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
@@ -98,7 +98,7 @@ def _defaults(kind: type[Protocol], word: str) -> Mapping[str, Any]:
 
 
 def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
-    """Return whether a user's own data can be measured in one form only, which then needs no name (retrieval's: keep)."""
+    """Return whether a user's data can be measured under one variant only, which then needs no name (retrieval: keep)."""
     if protocol.user_path is None:
         return False
     try:
@@ -109,30 +109,30 @@ def _only_form(protocol: Protocol, kind: type[Protocol]) -> bool:
 
 
 def title(line: ScoreLine) -> str:
-    """Return "Spearman, all", with what is unusual behind it; the name of a user's set or the language before it."""
+    """Return the title of a line's tab: "Spearman, all" and its `form`, which comes first for users' sets and languages."""
     setting = line.setting
     if line.protocol.metrics_across:
         base = "" if line.user_set else ", ".join(line.protocol.tasks())
     else:
         base = metric_heading(setting.metric, line.protocol.metric(setting.metric))
-    if line.part:  # without subsets one correlation is all there is
+    if line.part:  # without subsets there is one correlation, and no aggregation to name
         return ", ".join(filter(None, (form(line), base, setting.aggregation if line.subsets else "")))
     return ", ".join(filter(None, (base, setting.aggregation, form(line))))
 
 
 def slug(line: ScoreLine) -> str:
-    """Return a tab's name in an address: "sts-spearman-all"."""
+    """Return the id of a line's tab, as in the page's address: "sts-spearman-all"."""
     setting = line.setting
     return plain("-".join(filter(None, (setting.protocol, setting.metric, setting.aggregation, form(line)))))
 
 
 def plain(text: str) -> str:
-    """Return small letters, digits and dashes."""
+    """Return the text in lower case, with each run of characters other than a-z and 0-9 replaced by a dash."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def about(line: ScoreLine) -> str:
-    """Return one or two sentences on what the numbers are."""
+    """Return sentences that describe a tab's numbers: the protocol, the aggregation, the data or text version."""
     setting = line.setting
     pooled = AGGREGATIONS.get(setting.aggregation or "", "")
     if line.part:
@@ -152,10 +152,10 @@ def about(line: ScoreLine) -> str:
 
 
 def name_user_sets(lines: Iterable[ScoreLine]) -> None:
-    """One name for a user's data all over a board, whatever the measured files were called: the commonest one of those that
-    files of this content had. Where files of other content have it under the same protocol, each says its content's digest.
+    """Give a user's data one name on the whole board: the commonest name of the measured files with this content. If files
+    of other content have the same name under one protocol, digits of the content's digest are added.
 
-    A column that is called by the file gets the name of its metric: the table's title says which file it is.
+    A column that is named after the file gets the name of its metric, since the tab's title names the file.
     """
     of_users = [line for line in lines if line.user_set]
     counted: dict[tuple[str, str], Counter[str]] = {}

@@ -1,1 +1,1 @@
-"""What a board holds: measured entries, admitted, added and loaded; published rows."""
+"""The board's files: measured entries (reading, checking, adding) and published tables."""

@@ -1,7 +1,7 @@
-"""`leaderboard add`: runs into a board, all their records checked first, each run written whole or not at all.
+"""Adding runs to a board (`leaderboard add`): all records are checked first, and each run is written whole or not at all.
 
-A board keeps a record in a form of its own: what the data decide in one file for all encoders, the rest rounded where no
-score moves.
+A board stores records in a compact form: arrays that the data determine (such as gold scores) are kept in one file for all
+encoders, and the others are rounded where this changes no score.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from .entries import (
 )
 from .paths import INDEX, records_folder, write_index
 
-MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a record's check allows
-_AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
+MOVED = 5e-7  # the most that rounding may change a score, in its unit: half the tolerance of a record's check
+_AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # example of a description
 
 
 @dataclass(frozen=True)
 class BoardRecord:
-    """A record as the board keeps it, with all it observed. path: of the record it was made of; kept: what stands beside it
-    in its run; shared: the rest, which is a file of the board's own."""
+    """A record in the board's form. path: of the original record; observations: all of them; kept: those stored in its run
+    file; shared: the others, stored in a file for all encoders of the data."""
 
     path: Path
     record: Record
@@ -74,7 +74,7 @@ class BoardRecord:
 
 
 def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
-    """Return the records in the board's form; the draws that tell whether their scores stay are computed together."""
+    """Return the records in the board's form. The bootstrap draws that show whether scores change are computed together."""
     rounded = [as_measured(path, record, _rounded(record, observations)) for path, record, observations in items]
     draw_many(rounded)
     return [_form(coarse, observations) for coarse, (_, _, observations) in zip(rounded, items, strict=True)]
@@ -103,13 +103,13 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
         digest = observations_digest(shared)
         name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
         observed.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
-    origin = Path(record.data.origin)  # a folder of this machine is nobody else's business
+    origin = Path(record.data.origin)  # a path on this machine is private: only its last part is kept
     data = record.data.model_copy(update={"origin": origin.name}) if origin.is_absolute() else record.data
     return BoardRecord(coarse.path, record.model_copy(update={"observations": observed, "data": data}), stored, kept, shared)
 
 
 def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
-    """Return infinite where the rows are others."""
+    """Return the largest difference between two lists' scores and interval ends; infinite where the rows do not match."""
     if len(again) != len(stored):
         return float("inf")
     numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
@@ -120,7 +120,7 @@ def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
 
 @dataclass(frozen=True)
 class Added:
-    """What an addition did: the records now on the board, by path; those that were there already; what to think about."""
+    """The result of `add`. written, present: paths of records added, and on the board before; warnings: for publishing."""
 
     written: tuple[Path, ...]
     present: tuple[Path, ...]
@@ -130,12 +130,12 @@ class Added:
 def add(
     board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, outside: Path | None = None
 ) -> Added:
-    """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder that the board's
-    runs lie in, where it is another one; their digests then go into the board's index. Of the folder of a study of prompts,
-    an entry of prompts takes those behind its prompts.
+    """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder of the board's
+    runs, if not the board's own; their digests are then written into the board's index. Of a study of prompts, an entry of
+    prompts takes the runs with prompts.
 
-    All records are checked before the first is written. Several processes may add at once, one after the other: a run that
-    is there gains the records that it lacks, and none is overwritten.
+    All records are checked before the first is written. Additions by several processes wait for each other. A run that is
+    on the board gains the records that it lacks; none is overwritten. Raises StsbenchError for what does not fit the board.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,78}[a-z0-9_-])?", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
@@ -153,7 +153,7 @@ def add(
     folder = measured / slug
     with one_at_a_time(board):
         if outside is None or (board / INDEX).is_file():
-            records_folder(board, None if outside is None else str(outside))  # a run goes where a build will look for it
+            records_folder(board, None if outside is None else str(outside))  # refuses a folder that a build would not read
         if isinstance(is_of, Prompts):
             _check_prompts(board / "measured", measured, is_of.prompt_of, records)
         else:
@@ -171,7 +171,7 @@ def add(
 
 
 def _runs(path: Path, of_prompts: bool) -> list[Path]:
-    """Return the run folders that one names: itself, those of its seeds, or those behind its prompts."""
+    """Return the run folders of `path`: those of its prompts, those of its seeds, or itself."""
     behind = prompt_runs(path)
     if behind and not of_prompts:
         raise StsbenchError(f"{path} holds runs behind several prompts: say whose these are, --prompt-of ENTRY")
@@ -179,8 +179,8 @@ def _runs(path: Path, of_prompts: bool) -> list[Path]:
 
 
 def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[tuple[Path, Record]]) -> None:
-    """Raise StsbenchError unless the records are of the encoder of the entry `of`, behind prompts. described: the folder of
-    the entries' descriptions, measured: that of their runs."""
+    """Raise StsbenchError unless the records are of the encoder of the entry `of`, measured with prompts. described: the
+    folder of the entries' descriptions; measured: the folder of their runs."""
     path = described / of / DESCRIPTION
     if not path.is_file() or isinstance(read_entry(path), Prompts):
         raise StsbenchError(not_prompted(described, of))
@@ -190,12 +190,12 @@ def _check_prompts(described: Path, measured: Path, of: str, records: Sequence[t
 
 
 def _target(folder: Path, record: BoardRecord) -> Path:
-    """Return where a record stands in the entry `folder`: its run file, and its name in there."""
+    """Return the path of a record in the entry `folder`: its run file, and the record's name in it."""
     return folder / run_name(record.record) / RUN / record_name(record.record)
 
 
 def _written(folder: Path, records: Sequence[BoardRecord]) -> list[Path]:
-    """Write the records that the entry's runs lack; returns their paths."""
+    """Write the records that the entry's runs lack, and return their paths."""
     written: dict[Path, BoardRecord] = {}
     for run in dict.fromkeys(_target(folder, item).parent for item in records):
         there = [record for _, record in load_records(run)] if run.is_file() else []
@@ -212,11 +212,11 @@ def _written(folder: Path, records: Sequence[BoardRecord]) -> list[Path]:
 
 
 def _share(folder: Path, record: BoardRecord) -> None:
-    """Write what the data decide of a record, unless it is there. Raises StsbenchError where another content is there."""
+    """Write a record's shared observations, unless their file exists. Raises StsbenchError if its content differs."""
     if (stored := record.record.observations.shared) is None:
         return
     path = folder / stored.file
-    path = path.parent.resolve() / path.name  # its folder is reached through one that may not exist yet
+    path = path.parent.resolve() / path.name  # resolved, as the path leads through a run folder that may not exist yet
     if path.exists() or not create_whole(path, shared_bytes(record.shared)):
         try:
             read_shared(path, stored.sha256)
@@ -225,8 +225,8 @@ def _share(folder: Path, record: BoardRecord) -> None:
 
 
 def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_prompts: bool) -> None:
-    """Raise StsbenchError where the entry would have one run twice, or another entry's run. of_prompts: its runs may be as
-    alike as they like, short of equal."""
+    """Raise StsbenchError where the entry would have one run twice, or another entry's run. of_prompts: whether its runs
+    may be nearly equal, as runs with several prompts are."""
     folder = measured / slug
     runs = {run.name: list(read_run(run).records) for run in run_folders(folder)}
     there = [item for records in runs.values() for item in records]
@@ -245,7 +245,7 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord], of_pr
 
 
 def _check_decided(records: Sequence[BoardRecord], stored: Sequence[tuple[Path, Record]]) -> None:
-    """Raise StsbenchError where a record's data are not those that the board has under the same digest."""
+    """Raise StsbenchError where a record's data differ from those of a record on the board with the same data digest."""
     known = {(record.protocol.name, record.data.digest): (path, record) for path, record in reversed(stored)}
     for item in records:
         if first := known.get((item.record.protocol.name, item.record.data.digest)):
@@ -254,7 +254,7 @@ def _check_decided(records: Sequence[BoardRecord], stored: Sequence[tuple[Path, 
 
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
-    """One encoder is one entry: the same row twice would widen every rank interval."""
+    """Raise StsbenchError where another entry holds one of the encoders: a row twice would widen every rank interval."""
     added = {run_name(record) for _, record in records if has_identity(record.encoder.spec)}
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
         if other.name != slug and (same := added & {run.name for run in run_folders(other)}):
@@ -262,7 +262,7 @@ def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Recor
 
 
 def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> None:
-    """Raise StsbenchError where the new entry would say of itself what another says."""
+    """Raise StsbenchError where the new entry has the method, backbone and setting of another entry."""
     if entry is not None and not (measured / slug / DESCRIPTION).exists():
         others = [(str(path.parent), read_entry(path)) for path in sorted(measured.glob(f"*/{DESCRIPTION}"))]
         refuse_equal_names((name, stated) for name, stated in [*others, (str(measured / slug), entry)]
@@ -270,7 +270,7 @@ def _refuse_names(measured: Path, slug: str, entry: Entry | Prompts | None) -> N
 
 
 def _refuse_other_content(folder: Path, records: Sequence[BoardRecord]) -> None:
-    """Raise StsbenchError where a record of that name is there, or named twice, with other content."""
+    """Raise StsbenchError where a record has the name of another in `folder` or `records`, and different content."""
     there = {path: record for run in run_folders(folder) for path, record in load_records(run)}
     for item in records:
         if there.setdefault(target := _target(folder, item), item.record) != item.record:
@@ -280,8 +280,8 @@ def _refuse_other_content(folder: Path, records: Sequence[BoardRecord]) -> None:
 
 
 def described(stated: Mapping[str, Any]) -> Entry | Prompts | None:
-    """Return the entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or
-    wrong."""
+    """Return the entry that the options describe; None where no option is set. Raises StsbenchError for missing or invalid
+    options."""
     description = {"flags" if key == "flag" else key: value for key, value in stated.items() if value not in (None, "", ())}
     if not description:
         return None
@@ -305,7 +305,7 @@ def described(stated: Mapping[str, Any]) -> Entry | Prompts | None:
 
 
 def _describe(path: Path, entry: Entry | Prompts | None) -> None:
-    """Write entry.yaml, or check that the one there says the same."""
+    """Write entry.yaml. Raises StsbenchError where the existing file differs, or a new entry has no description."""
     if entry is None:
         if not path.exists():
             raise StsbenchError(f"{path.parent} is a new entry: say what it is, as in {_AS_IN}")
@@ -319,8 +319,8 @@ def _describe(path: Path, entry: Entry | Prompts | None) -> None:
 
 
 def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
-    """Return what the submitter should think about before publishing: data off the catalog, the sample, paths of this
-    machine."""
+    """Return a sentence for each thing to consider before publishing: data outside the catalog, the sample, paths of this
+    machine, texts shared with test sets."""
     doubts = []
     data = [record.data for _, record in records]
     for whose, other in (("the catalog's data", False), ("as many pairs as mteb counts", True)):

@@ -1,8 +1,7 @@
-"""What a record must be to stand on a board: unedited, of known provenance, on data that are what they are called.
+"""Checks of a record before it is admitted to a board: it is unedited, its provenance known, and its data are as named.
 
-What the data alone decide of a record's observations (the right answers, the items, their subsets) is kept as digests: a
-record on the catalog's data whose observations give others was not measured on them. Digests only: the data themselves are
-licensed and stay where they are.
+Parts of a record's observations follow from the data alone (gold answers, items, subsets), and their digests are known: a
+record with the name of a catalog's set and other digests was not measured on it. Digests suffice, as the data are licensed.
 """
 
 from __future__ import annotations
@@ -44,31 +43,31 @@ HEAD = """\
 # python -c "from stsbench.leaderboard.records.admission import learn; learn(['RUN', 'RUN'])"
 """
 Digests = dict[str, dict[str, dict[str, str]]]
-# What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
+# Invisible characters besides control and format characters: Unicode's default ignorable ones, and Braille's blank.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(
     map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )
 EMOJI = "\ufe0f"  # chooses the coloured form of the character before it
-MOST_MARKS = 4  # accents over one letter
-FIRST = datetime(2020, 1, 1, tzinfo=UTC)  # nothing was measured before
+MOST_MARKS = 4  # the most accents over one letter
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)  # no record is older
 LONGEST_NAME, LONGEST_TEXT = 300, 5000  # characters: of an encoder, a task, a set; of a template, an argument of a command
-MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
+MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of a name; texts of data have more
 
 
 def decided(protocol: Protocol, observations: Observations) -> dict[str, str]:
-    """Return part -> sha256 of what the protocol says that the data decide."""
+    """Return name -> sha256 (hex) of the parts of the observations that the data determine, by the protocol."""
     return {part: _sha(values) for part, values in protocol.decided(observations).items()}
 
 
 def comparable(record: Record) -> bool:
-    """Return whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
+    """Return whether a record claims to be of a whole set of the catalog in SentEval's text, for which digests are known."""
     whole = not record.protocol.settings.get("without_overlap")
     return record.data.known and record.data.text_version == "senteval" and whole
 
 
 def unexpected(protocol: Protocol, record: Record, observations: Observations) -> str:
-    """Return the first part that is not what the record's data decide, "" where all are, or where nothing is known of
-    them."""
+    """Return the name of the first part whose digest is not that of the record's data; "" where all are right or no digests
+    are known."""
     if not comparable(record):
         return ""
     known = expected().get(record.protocol.name, {}).get(record.data.id, {})
@@ -77,13 +76,13 @@ def unexpected(protocol: Protocol, record: Record, observations: Observations) -
 
 @cache
 def expected() -> Digests:
-    """Return the digests shipped with the leaderboard, read once."""
+    """Return the digests of expected.yaml, which is part of the package. The file is read once."""
     digests: Digests = yaml.safe_load(EXPECTED.read_text("utf-8"))
     return digests
 
 
 def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
-    """Write `path` from honest run folders. Raises StsbenchError, naming the file, where two of them disagree."""
+    """Write the digests of trusted run folders to `path`. Raises StsbenchError, naming the file, where two runs disagree."""
     digests: Digests = {}
     for folder in map(Path, runs):
         for file, record in load_records(folder):
@@ -100,11 +99,11 @@ def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
 
 
 def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
-    """Return sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
+    """Return the sha256 (hex) of arrays, as shape and little-endian numbers of eight bytes, and of lists of names."""
     digest = hashlib.sha256()
     for part in values:
         if isinstance(part, np.ndarray):
-            kind = "u" if part.dtype.kind == "b" else part.dtype.kind  # there are no booleans of eight bytes
+            kind = "u" if part.dtype.kind == "b" else part.dtype.kind  # no boolean has eight bytes
             fixed = np.ascontiguousarray(part, dtype=f"<{kind}8")
             digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
             digest.update(fixed.tobytes())
@@ -116,12 +115,11 @@ def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
 def check_record(
     path: Path, record: Record, observations: Observations | None = None, *, uncommitted: bool = False
 ) -> Observations:
-    """Return the record's observations, read if they were not before. Raises StsbenchError, naming the file, unless its
-    scores follow from them, and its data and provenance hold. uncommitted: what a checkout with changes measured is let in,
-    too.
+    """Check a record and return its observations, read if not given. uncommitted: accept records of uncommitted code. Raises
+    StsbenchError, naming the file, unless the scores follow from the observations and data and provenance are valid.
 
-    What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
-    truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
+    Without the model, the similarities and predictions themselves, the counts of zero vectors and truncated texts, and the
+    provenance cannot be verified: a consistent forgery of all of them passes.
     """
     _check_texts(path, record)
     _check_provenance(path, record)
@@ -143,19 +141,19 @@ def check_record(
 
 
 def first_problem(error: ValidationError) -> str:
-    """"field: what is wrong with it", of the first field; "file" for the whole."""
+    """Return "FIELD: problem" for the first invalid field, or "file: problem" where the whole is invalid."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def proven(record: Record) -> bool:
-    """Return whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no
-    catalog, or they are one of mteb's sets with as many pairs as mteb counts.
+    """Return whether an admitted record is proven to be on the data it names: their digest is the catalog's, or they are in
+    no catalog, or they are one of mteb's sets with as many pairs as mteb counts.
 
-    False also where the catalog has no digest, and for a part of a set (without_overlap), which nobody here can recompute.
+    False also where the catalog has no digest, and for a part of a set (without_overlap), which cannot be recomputed here.
     """
     data = record.data
-    if data.id in BY_ID:  # mteb counts their parts; nobody has a digest of them
+    if data.id in BY_ID:  # mteb states the number of pairs of each subset, and no digest is known
         return data.known
     if data.text_version in ("sample", "own"):
         return True
@@ -182,14 +180,14 @@ def _check_provenance(path: Path, record: Record) -> None:
 
 
 def check_repeatable(path: Path, record: Record) -> None:
-    """Raise StsbenchError, naming the file, where the code that measured a record is in no commit."""
+    """Raise StsbenchError, naming the file, where a record was measured by uncommitted code."""
     if reason := why_not_repeatable(record.provenance.get("git")):
         raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
 
 
 def _check_texts(path: Path, record: Record) -> None:
-    """Raise StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
-    of no width. A template or a command may have several lines."""
+    """Raise StsbenchError where a text of the record is too long or has invisible characters: escape codes, bidi overrides,
+    zero-width spaces. A template or a command may have several lines."""
     for text in _strings(record.model_dump(mode="json")):
         if hidden := hidden_in(text, allowed="\n\t" + EMOJI):
             raise StsbenchError(f"{path} holds a character that is not seen ({hidden}): {visible(text)[:80]}")
@@ -199,14 +197,14 @@ def _check_texts(path: Path, record: Record) -> None:
     for name in (data.task, data.id, encoder.spec["name"], record.protocol.label, *data.subsets, *record.counts):
         if not 0 < len(name) <= LONGEST_NAME:
             raise StsbenchError(f"{path} holds a name of {len(name):,} characters, at most {LONGEST_NAME}: '{name[:80]}'")
-    # the catalog's sets are of pairs or of single texts; a corpus has more than its queries
+    # The catalog's items have at most two texts; a user's corpus may have more texts than queries
     if data.known and max(record.counts.values(), default=0) > 2 * data.n:
         raise StsbenchError(f"{path} was edited: counts: {data.n} items have no {max(record.counts.values())} texts")
 
 
 def hidden_in(text: str, allowed: str = "") -> str:
-    """Return the first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a
-    text that shows all it holds."""
+    """Return the first invisible character, as "U+202E", or the first of too many accents over one letter; "" where every
+    character is visible."""
     if text.isascii() and text.isprintable():
         return ""
     for is_mark, marks in groupby(text, lambda letter: unicodedata.category(letter) in ("Mn", "Me")):
@@ -217,14 +215,14 @@ def hidden_in(text: str, allowed: str = "") -> str:
 
 
 def _check_encoder(path: Path, record: Record) -> None:
-    """Refuse a fingerprint that is not that of the spec: it names the record, and the spec is what people read."""
+    """Raise StsbenchError where the fingerprint is not that of the spec, since the page shows the spec."""
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     if hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest() != record.encoder.fingerprint:
         raise StsbenchError(f"{path} was edited: the encoder's fingerprint is not that of its spec")
 
 
 def _check_data(path: Path, record: Record) -> None:
-    """Refuse a record that calls its data known and lacks the digest that the catalog has for them."""
+    """Raise StsbenchError where a record calls its data known, and their digest or size is not the catalog's."""
     data = record.data
     if not data.known or data.text_version in ("sample", "own"):
         return
@@ -233,7 +231,7 @@ def _check_data(path: Path, record: Record) -> None:
         raise StsbenchError(
             f"{path} calls its data known, but the catalog has no {data.id} in the text version {data.text_version}"
         )
-    whole = not record.protocol.settings.get("without_overlap")  # else it is a part of the set
+    whole = not record.protocol.settings.get("without_overlap")  # else the record is on a part of the set
     if whole and item.digest and item.digest != data.digest:
         raise StsbenchError(
             f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.text_version})"
@@ -243,7 +241,7 @@ def _check_data(path: Path, record: Record) -> None:
 
 
 def _check_names(path: Path, observations: Observations) -> None:
-    """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
+    """Raise StsbenchError where observations are not numbers and a few short names, such as sentences of the data."""
     for name in (*observations.arrays, *observations.names, *chain.from_iterable(observations.names.values())):
         if hidden := hidden_in(name, allowed="\n\t" + EMOJI):
             problem = f"a character that is not seen ({hidden}): {visible(name)[:80]}"
@@ -285,14 +283,14 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def compares_vectors(settings: Mapping[str, Any]) -> bool:
-    """Return whether a protocol with these settings compares vectors, one of each text; not so a cross-encoder's, a judge's
-    and those of tokens."""
+    """Return whether a protocol with these settings compares one vector per text, unlike a cross-encoder's, a judge's or
+    a token-level similarity."""
     return settings.get("similarity", SIMILARITIES[0]) in SIMILARITIES
 
 
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
-    """Raise StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
-    are as wide as the words of a set; a record of what compares texts without a vector of each has the width 0."""
+    """Raise StsbenchError where two records of one encoder differ in the width of its vectors. Lexical encoders, such as
+    tf-idf, whose width depends on the data, and those without a vector per text (width 0) are not checked."""
     widths: dict[str, tuple[int, Path]] = {}
     for path, record in records:
         if record.encoder.spec.get("kind") == "lexical" or not compares_vectors(record.protocol.settings):
@@ -303,8 +301,8 @@ def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
 
 
 def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> None:
-    """Raise StsbenchError where two records of one set and digest disagree about what its data are: the right answers, the
-    subsets, the items. records: path, record and `decided` of it."""
+    """Raise StsbenchError where two records with the same data digest disagree about the data: gold answers, subsets, items.
+    records: path, record and `decided` of it."""
     known: dict[tuple[str, str, int, str], tuple[str, Path]] = {}
     for path, record, parts in records:
         for part, sha in parts.items():
@@ -314,11 +312,11 @@ def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> 
 
 
 def draw_many(records: Iterable[Measured]) -> None:
-    """Draw what checking and scoring these records will need, all encoders of a data set together."""
+    """Compute the bootstrap draws for checking and scoring these records, all encoders of a data set together."""
     groups: dict[tuple[str, ...], tuple[int, int, list[Measured]]] = {}
     for record in records:
-        with suppress(StsbenchError):  # one is damaged: as below
-            record.observed()  # here, while the records of one run file follow each other
+        with suppress(StsbenchError):  # a damaged record: its own check reports it
+            record.observed()  # read in this order, in which the records of one run file follow each other
         for resamples, seed in {(RESAMPLES, SEED), drawn_with(record.protocol)}:
             key = (record.protocol.name, repr(record.protocol.settings), record.set_id, record.digest, f"{resamples} {seed}")
             groups.setdefault(key, (resamples, seed, []))[2].append(record)
@@ -326,5 +324,5 @@ def draw_many(records: Iterable[Measured]) -> None:
         try:
             observed = [record.observed() for record in members]
             members[0].protocol.draw_all(observed, members[0].set_id, resamples, seed)
-        except Exception:  # one of them is damaged or forged: each is drawn by itself, and the check says which it is
+        except Exception:  # a record is damaged or forged: each is drawn by itself later, and its check names the file
             continue

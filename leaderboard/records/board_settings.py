@@ -1,4 +1,4 @@
-"""board.yaml: the settings of a board of one's own. A board without that file is the repository's, or like it."""
+"""Settings of a user's own board, in board.yaml. A board without that file obeys the rules of the repository's board."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEAD = """\
 
 
 class BoardSettings(BaseModel):
-    """What a board of one's own may decide for itself. Every other rule is that of the public board."""
+    """The settings that a user's own board may choose. All other rules are those of the public board."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -44,10 +44,10 @@ class BoardSettings(BaseModel):
 
 
 def read_settings(board: Path) -> BoardSettings | None:
-    """Return the settings of a board of one's own; None for a board without any, which obeys the rules of the public one.
+    """Return the settings of a user's own board; None for a board without board.yaml, which obeys the public board's rules.
 
-    Raises StsbenchError, naming file and field, for a wrong file, and for one in the repository's board, which nothing may
-    relax.
+    Raises StsbenchError, naming file and field, for an invalid file, and for one in a board with published/, whose rules
+    cannot be relaxed.
     """
     path = board / SETTINGS
     if not path.is_file():
@@ -62,9 +62,9 @@ def read_settings(board: Path) -> BoardSettings | None:
 
 
 def write_settings(board: Path, title: str) -> Path:
-    """Make the folder `board` a board of one's own: board.yaml and an empty measured/. Returns the file.
+    """Make the folder `board` a user's own board, with board.yaml and an empty measured/, and return board.yaml's path.
 
-    Raises StsbenchError where a board or anything else is there already.
+    Raises StsbenchError where the folder is a board already or is not empty, and for an invalid title.
     """
     path = board / SETTINGS
     if board.is_symlink() or (board.exists() and not board.is_dir()):
@@ -84,7 +84,7 @@ def write_settings(board: Path, title: str) -> Path:
 
 
 def check_admitted(entries: list[LoadedEntry], settings: BoardSettings | None) -> None:
-    """Raise StsbenchError, naming the file, for a record that nobody can repeat, unless the board's settings take it."""
+    """Raise StsbenchError, naming the file, for a record of uncommitted code, unless the board's settings accept these."""
     if settings is None or not settings.uncommitted:
         for entry in entries:
             for run in (*entry.runs, *entry.prompts):

@@ -1,7 +1,7 @@
-"""Records that are copies of others: the same observations, or the same but for noise that no retraining is as small as.
+"""Detection of copied records: the same observations as another's, or observations closer than two seeds ever are.
 
-The closest seeds on the board correlate at .998. A sketch of each record's similarities finds the candidates among many
-entries; which of them are copies is then asked of the similarities themselves.
+The closest seeds on the board correlate at .998. A sketch (a short projection) of each record's similarities finds candidate
+pairs among many entries; the similarities themselves then decide which candidates are copies.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from stsbench.comparison.comparability import Measured
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.schema import SHARE
 
-CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500
+CLASSES = 500  # two encoders may classify fewer items alike by chance: the closest here differ in four of 500
 FEWEST_SCORES = 4  # with fewer scores of a task two encoders may agree by chance
-FEWEST = 20  # items, of which two encoders may order fewer alike
-# 1 less the correlation of values or of ranks, below which two runs are no two seeds, and rows are flagged. A run in
-# bfloat16 is 8e-6 from that in float32, two seeds after two steps of training 1e-4, after a training at least 1e-3.
+FEWEST = 20  # two encoders may order fewer items alike by chance
+# Thresholds of 1 - correlation of values or ranks: below SAME two runs cannot be two seeds, below NEAR rows are flagged. A
+# run in bfloat16 is 8e-6 from that in float32; two seeds are 1e-4 apart after two steps, 1e-3 or more after a training.
 SAME, NEAR = 3e-5, 1e-4
-PERMUTED = 1e-7  # the same of sorted values: of two encoders, at least 8e-6 here
-PARTS, FEWEST_PARTS = 32, 4  # the items fall into so many parts, of which so many are compared: a changed item spoils one
-# A sketch's directions: for all values, or one for so many items, in which two seeds are still apart; for the sorted ones;
-# for a part.
+PERMUTED = 1e-7  # the threshold for sorted values: those of two encoders are at least 8e-6 apart here
+PARTS, FEWEST_PARTS = 32, 4  # items are compared in PARTS parts, too, if at least FEWEST_PARTS: a changed item affects one
+# The numbers of directions that a sketch projects on: DIRECTIONS for all values, or one for every ITEMS items if these are
+# more; FEWER for the sorted values; FEWEST_DIRECTIONS for a part.
 DIRECTIONS, ITEMS, FEWER, FEWEST_DIRECTIONS = 64, 16, 16, 8
-ROWS = 32  # sketches that are compared with all others at a time: their products stay near the core
+ROWS = 32  # sketches compared with all others at a time, so that their products fit into the processor's cache
 Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
 Pair = tuple[Owned, Owned]  # two runs
 
 
 def refuse_equal(records: Iterable[Owned]) -> None:
-    """Raise StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
-    observations: those of two encoders, or of two seeds, never are."""
+    """Raise StsbenchError where two owners (runs of an entry, or entries of a board, by their folders) have equal
+    observations, which two encoders or two seeds never have."""
     owners: dict[str, str] = {}
     for owner, measured in records:
         if (key := _never_equal(measured)) and (other := owners.setdefault(key, owner)) != owner:
@@ -46,9 +46,9 @@ def refuse_equal(records: Iterable[Owned]) -> None:
 
 
 def _never_equal(measured: Measured) -> str:
-    """Return what no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
+    """Return a key that is equal for two records only if one is a copy; "" for records that may be equal by chance."""
     record, values = measured.record, [row.value for row in measured.record.scores]
-    if measured.protocol.main_metric:  # what is observed beside the scores may tell how long it took
+    if measured.protocol.main_metric:  # observations may hold times, which differ between copies: the scores are compared
         return repr(values) if len(values) >= FEWEST_SCORES else ""
     classes = any(measured.protocol.metric(row.metric).range == SHARE.range for row in record.scores)
     few = classes and (record.data.n < CLASSES or set(values) == {100.0})
@@ -57,7 +57,7 @@ def _never_equal(measured: Measured) -> str:
 
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
     """Raise StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records; near:
-    the records that `near_pairs` found, if it was asked: no others are read."""
+    the result of `near_pairs`, to compare these pairs only."""
     paths = None if near is None else {(a.path, b.path) for (_, a), (_, b) in near}
     for (one, its), (other, others) in combinations(runs, 2):
         for a, b in product(its, others):
@@ -66,14 +66,14 @@ def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection
 
 
 def _copied(first: Measured, second: Measured, within: float) -> str:
-    """Return `nearly_equal` of two records."""
+    """Return `nearly_equal` of the values of two records; "" where either has none."""
     a, b = comparable_values(first), comparable_values(second)
     return "" if a is None or b is None else nearly_equal(a, b, within)
 
 
 def nearly_equal(first: Floats, second: Floats, within: float = NEAR) -> str:
-    """Return why two encoders' values are a copy, "" where they are not. Whatever a copy calls its data, text and
-    setting, it has as many items as what it was copied from."""
+    """Return in what way two arrays of values, (n,) each, are copies; "" where they are not. Arrays of different lengths
+    never are: a copy has as many items as its original."""
     if len(first) != len(second) or len(first) < FEWEST:
         return ""
     if (distance := _distance(first, second)) < within:
@@ -90,26 +90,26 @@ def nearly_equal(first: Floats, second: Floats, within: float = NEAR) -> str:
 
 
 def _distance(first: Floats, second: Floats) -> Any:
-    """Return 1 less the size of the correlation along the last axis; exact where that is tiny."""
+    """Return 1 - |correlation| along the last axis, computed from differences so that tiny values are exact."""
     a, b = _unit(first), _unit(second)
     nearest = np.minimum(np.sum((a - b) ** 2, axis=-1), np.sum((a + b) ** 2, axis=-1)) / 2
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
 def comparable_values(measured: Measured) -> Floats | None:
-    """Return (n,) what is compared of a record: numbers of many digits; None where there are none."""
+    """Return (n,) the values of a record that are compared, one float per item; None where it has none."""
     name = _per_item(measured)
-    values = measured.observed().arrays.get(name) if name else None  # an optional array may not be there
+    values = measured.observed().arrays.get(name) if name else None  # an optional array may be missing
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
 
 
 def _per_item(measured: Measured) -> str:
-    """Return the array with the encoder's own value of each item, "" for none."""
+    """Return the name of the protocol's array with one value per item; "" for none."""
     return next((key for key, array in measured.protocol.arrays.items() if array.per_item), "")
 
 
 def _parts(values: Floats) -> Floats:
-    """Return (parts, items of each) in their order, without the last few items."""
+    """Return (parts, items per part): the values in their order, without the last few that do not fill all parts."""
     count = min(PARTS, len(values) // FEWEST)
     return values[: len(values) // count * count].reshape(count, -1)
 
@@ -121,8 +121,8 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _unit(values: Floats) -> Floats:
-    """Return centred along the last axis, of length 1: the product of two is their correlation. Zeros where all are
-    equal."""
+    """Return the values centred along the last axis and scaled to length 1, so that the product of two is their
+    correlation; zeros where all values are equal."""
     centred = values - values.mean(axis=-1, keepdims=True)
     length = np.linalg.norm(centred, axis=-1, keepdims=True)
     varied = length > 1e-12 * np.maximum(1.0, np.abs(values).max(axis=-1, keepdims=True))
@@ -130,8 +130,8 @@ def _unit(values: Floats) -> Floats:
 
 
 def _along(values: Floats, most: int, mixed: bool = True) -> Floats:
-    """Return (..., most) of values (..., n) along fixed orthonormal directions, zeros where there are not so many: waves,
-    over the sorted values as they are, which two encoders' differ along; else each item with a random sign."""
+    """Return (..., most): projections of values (..., n) on fixed orthonormal directions, padded with zeros if n < most.
+    They are the first terms of a cosine transform, of the values with fixed random signs if `mixed`."""
     from scipy.fft import dct
 
     n = values.shape[-1]
@@ -142,13 +142,13 @@ def _along(values: Floats, most: int, mixed: bool = True) -> Floats:
 
 
 def _most(n: float) -> int:
-    """Return how many directions n values are known along: the more there are, the less of a difference one shows."""
+    """Return the number of directions that n values are projected on: more for more values, so that seeds stay apart."""
     return max(DIRECTIONS, int(n) // ITEMS)
 
 
 def sketch(measured: Measured) -> list[float]:
-    """Return the number of values; these, their ranks, the sorted values, and both of their parts along fixed directions,
-    in which no two are further apart than they are. [] for none."""
+    """Return a record's sketch: the number of values, then the projections of the values, their ranks, the sorted values,
+    and the values and ranks of each part. Projections are never further apart than the originals. [] for too few values."""
     values = comparable_values(measured)
     if values is None or len(values) < FEWEST:
         return []
@@ -161,7 +161,7 @@ def sketch(measured: Measured) -> list[float]:
 
 
 def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list[Pair]:
-    """Return the records of several runs that may be copies of each other, as far as their sketches tell. records: entry,
+    """Return the pairs of records, of different runs, that may be copies of each other by their sketches. records: entry,
     record and its sketch."""
     groups: dict[float, list[tuple[str, Measured, Sequence[float]]]] = {}
     for record in records:
@@ -177,8 +177,8 @@ def near_pairs(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> list
 
 
 def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
-    """Return entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. pairs:
-    those of `near_pairs`."""
+    """Return entry -> near-copies of it -> the reason; an entry is its own near-copy where two of its runs are. pairs: the
+    result of `near_pairs`."""
     copies: dict[str, dict[str, str]] = {}
     for (one, a), (other, b) in pairs:
         if other not in copies.get(one, {}) and (reason := _copied(a, b, NEAR)):
@@ -188,8 +188,8 @@ def near_copies(pairs: Iterable[Pair]) -> dict[str, dict[str, str]]:
 
 
 def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
-    """Yield pairs of rows, sketches of equally many values, that may be of copies. Some rows at a time with all below
-    them: a thousand entries of three seeds have four million pairs on each set."""
+    """Yield (i, j), i < j, of the sketches that may be of copies; all are of equally many values. `ROWS` rows at a time are
+    compared with all below: a thousand entries of three seeds have four million pairs on each set."""
     most = _most(sketches[0, 0])
     _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, most, most, FEWER]), axis=1)
     by_part = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS).transpose(2, 1, 0, 3).copy()
@@ -205,8 +205,8 @@ def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _within(points: Floats, start: int, square: float) -> NDArray[np.bool_]:
-    """Return whether the rows from `start` on, `ROWS` of them, are as near as that to each row from `start` on, or to its
-    negative: |a - b|^2 = |a|^2 + |b|^2 - 2 ab."""
+    """Return bool (ROWS, rest): whether the squared distance of `ROWS` rows from `start` on to each row from `start` on, or
+    to its negative, is at most `square`, by |a - b|^2 = |a|^2 + |b|^2 - 2 ab."""
     rest = points[start:]
     half = (rest**2).sum(axis=1) / 2
     products = np.abs(rest[:ROWS] @ rest.T)

@@ -1,4 +1,4 @@
-"""The measured entries of a board: what each is (entry.yaml), and its runs, with every record checked."""
+"""The measured entries of a board: their descriptions (entry.yaml) and their runs, with every record checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .copies import Pair, refuse_equal, refuse_near
 from .statements import HubName, Language, Month, SetName, Statement, TextName
 
 DESCRIPTION = "entry.yaml"
-# Cyrillic and Greek letters that look like these, small or capital.
+# Cyrillic and Greek letters -> the Latin letters that they look like, in lower or upper case.
 LIKE = str.maketrans(
     "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d"
     "\u03b1\u03b2\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131\u0251\u0261",
@@ -38,7 +38,7 @@ Url = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=500)]
 
 
 class Entry(BaseModel):
-    """What an entry is, as its submitter states it; everything that can be read off the records is not in here."""
+    """The description of an entry, as its submitter states it: what cannot be read off the records."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -49,16 +49,16 @@ class Entry(BaseModel):
     best_of: int | None = Field(default=None, ge=2, le=10**6)  # the best of so many seeds: shown as such, never ranked
     recipe: str = Field(default="", max_length=200)
     paper: Url | None = None
-    # An address, or a path in the repository: "//" would begin an address, too.
+    # An address, or a path in the repository; not one that begins with "//", which a browser takes for an address.
     card: str = Field(default="", pattern=r"^(https?://\S+|[^:/\\\s][^:\\\s]*)?$", max_length=500)
     note: str = Field(default="", max_length=4000)
     licence: str = Field(default="", max_length=80)  # of the weights, as SPDX writes it: Apache-2.0
     released: Month | None = None
-    languages: tuple[Language, ...] = ()  # all that the makers name, by ISO 639: two letters where it has them
+    languages: tuple[Language, ...] = ()  # all that the makers name, by ISO 639: two-letter codes where they exist
     hub: HubName | None = None
-    starts_from: str | None = Field(default=None, min_length=1, max_length=80)  # the entry whose training is a part of its
-    trained_on: tuple[TextName, ...] = ()  # texts of training_texts.yaml that its makers name, in their card
-    # By set (sts12, ..., or all) what none of these, and no record, says: whether it was trained on the set's sentences.
+    starts_from: str | None = Field(default=None, min_length=1, max_length=80)  # the entry of its training's first weights
+    trained_on: tuple[TextName, ...] = ()  # texts that its makers name, by their names in training_texts.yaml
+    # Set (sts12, ..., or all) -> whether it was trained on the set's sentences, where no field above and no record shows it.
     statements: dict[SetName, Statement] = Field(default={}, alias="seen")
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class Entry(BaseModel):
 
 
 class Prompts(BaseModel):
-    """What an entry of prompts is: it has no row. Its runs are those of another entry's encoder behind one prompt each."""
+    """The description of an entry of prompts: runs of another entry's encoder with one prompt each. It has no row."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -89,7 +89,7 @@ class Prompts(BaseModel):
 
 @dataclass(frozen=True)
 class EntryRun:
-    """One encoder's records in an entry: one seed, or one prompt."""
+    """A run of an entry: the records of one encoder, which is one seed, or one seed with one prompt."""
 
     folder: Path
     records: tuple[Measured, ...]
@@ -101,7 +101,7 @@ class EntryRun:
 
     @property
     def prompt(self) -> str:
-        """Return what every text was read behind; "" for nothing, or for what depends on the task."""
+        """Return the prompt before every text; "" for none, and for prompts that depend on the task."""
         return self.spec.get("prefix") or ""
 
 
@@ -109,10 +109,9 @@ class EntryRun:
 class LoadedEntry:
     """An entry and its runs, in the order of their folders. `id` is the entry folder's name.
 
-    changed: whether a record of these weights, this entry's or another's, says that a changed recipe trained them. What was
-    fitted behind trained weights has records of its own, which say nothing of the training. twins: a sentence for each other
-    entry whose similarities are these but for tiny noise. prompts: the runs of the same encoder behind other prompts, which
-    the entries called `prompt_entries` hold.
+    changed: whether a record of these weights, in this entry or another, states that a changed recipe trained them (records
+    of a post-processing fitted on trained weights do not state the training). twins: a sentence for each near-copy (see
+    `near_copies`). prompts: runs of the same encoder with other prompts, held by the entries named `prompt_entries`.
     """
 
     id: str
@@ -125,13 +124,13 @@ class LoadedEntry:
 
 
 def first_records(folder: Path) -> dict[str, Record]:
-    """Run folder's name -> one of its records, of an entry that may not be there yet."""
+    """Return run folder's name -> one of its records, for an entry's folder; {} where it does not exist."""
     return {run.name: load_records(run)[0][1] for run in run_folders(folder)}
 
 
 def run_folders(entry: Path) -> list[Path]:
-    """Return the run folders of an entry, which may not be there yet; without those that an interrupted addition left
-    empty."""
+    """Return the run folders of an entry's folder, without those that an interrupted addition left empty; [] where it does
+    not exist."""
     folders = sorted(entry.iterdir()) if entry.is_dir() else []
     return [folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")
             and not all(map(leftover, folder.iterdir()))]
@@ -147,10 +146,9 @@ def read_entry(path: Path) -> Entry | Prompts:
 
 
 def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
-    """Return every entry below `folder` (a board's measured/), by name, without a look at observations and scores: whether
-    these hold is for `checked_run` to say, and whether an entry's runs belong together for `check_seeds`. runs: the folder
-    that holds a folder of runs for each entry, where it is another one. Raises StsbenchError, naming the file, for whatever
-    does not belong."""
+    """Return every entry below `folder` (a board's measured/), by name. Observations and scores are not checked (see
+    `checked_run`), nor whether an entry's runs belong together (see `check_seeds`). runs: the folder with a folder of runs
+    for each entry, if not `folder`. Raises StsbenchError, naming the file, for files that do not belong on a board."""
     if not folder.is_dir():
         return []
     described = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
@@ -168,7 +166,8 @@ def _by_changed_recipe(run: EntryRun) -> bool:
 
 
 def _with_prompts(folder: Path, read: Sequence[tuple[str, Entry | Prompts, tuple[EntryRun, ...]]]) -> list[LoadedEntry]:
-    """Return the entries of a board's measured/, those of prompts as parts of the entries that they are of."""
+    """Return the entries of a board's measured/, with the runs of entries of prompts added to the entries of their encoders.
+    Raises StsbenchError for prompts of an unknown entry."""
     entries = {slug: LoadedEntry(slug, entry, runs) for slug, entry, runs in read if isinstance(entry, Entry)}
     for slug, entry, runs in read:
         if isinstance(entry, Prompts):
@@ -180,7 +179,7 @@ def _with_prompts(folder: Path, read: Sequence[tuple[str, Entry | Prompts, tuple
 
 
 def not_prompted(folder: Path, slug: str) -> str:
-    """Return why an entry of a board's measured/ that is not described as an encoder has no prompts."""
+    """Return the message that the entry `slug` cannot have prompts: it is one of prompts itself, or does not exist."""
     there = (folder / slug / DESCRIPTION).is_file()
     why = "is of prompts itself: name the entry of its encoder" if there else "is no entry of this board"
     return f"prompt_of: {slug} {why}"
@@ -189,7 +188,7 @@ def not_prompted(folder: Path, slug: str) -> str:
 def _read(folder: Path, runs: Path) -> tuple[str, Entry | Prompts, tuple[EntryRun, ...]]:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
-    # Within an entry: `submit` tries an addition on a board whose other entries are links.
+    # Only links within an entry are refused: `submit` tries an addition on a board whose other entries are links.
     if link := next((path for path in sorted([*folder.iterdir(), *folder.glob("*/*")]) if path.is_symlink()), None):
         raise StsbenchError(f"{link} is a link: a board holds its records themselves")
     entry = read_entry(folder / DESCRIPTION)
@@ -202,9 +201,9 @@ def _read(folder: Path, runs: Path) -> tuple[str, Entry | Prompts, tuple[EntryRu
 
 
 def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = None) -> None:
-    """Raise StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds, and its
-    prompts are this encoder's. near: what `near_pairs` found in the seeds of all of them, by their ids; without it all seeds
-    of an entry are compared."""
+    """Raise StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds, and its runs
+    with prompts are of this encoder. near: the result of `near_pairs` for the seeds of all entries; without it all seeds of
+    an entry are compared."""
     inside: dict[str, list[Pair]] = {}
     for pair in near or ():
         if pair[0][0] == pair[1][0]:
@@ -225,14 +224,14 @@ def check_seeds(entries: Sequence[LoadedEntry], near: Sequence[Pair] | None = No
         its = None if near is None else inside.get(entry.id, [])
         check_copies([(str(run.folder), run.records) for run in entry.runs], its)
     owned = [(run.folder.parent, run) for entry in entries for run in entry.runs]
-    owned += [(run.folder, run) for entry in entries for run in entry.prompts]  # two that a tokenizer reads as one are one
+    owned += [(run.folder, run) for entry in entries for run in entry.prompts]  # some prompts are equal to a tokenizer
     refuse_equal((str(owner), item) for owner, run in owned for item in run.records)
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
 
 
 def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
-    """Raise StsbenchError where two entries, by their folders, say the same of themselves: no reader could tell their rows
-    apart."""
+    """Raise StsbenchError where two entries (folder, description) have the same method, backbone and setting, so that their
+    rows would look the same."""
     folders: dict[tuple[str, ...], str] = {}
     for folder, entry in entries:
         key = _looks(entry.method), _looks(entry.backbone), entry.setting
@@ -243,31 +242,31 @@ def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
 
 
 def _looks(text: str) -> str:
-    """Return one text for all that look nearly alike: by case, blanks, dashes, width, and letters of other alphabets."""
+    """Return the text in a form that is equal for look-alikes: of other case, blanks, dashes, width or alphabet."""
     plain = unicodedata.normalize("NFKC", text).casefold().translate(LIKE)
     return " ".join("".join("-" if unicodedata.category(letter) == "Pd" else letter for letter in plain).split())
 
 
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]], near: Collection[Pair] | None = None) -> None:
-    """Raise StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
-    second seed. near: as `refuse_near` takes it."""
+    """Raise StsbenchError where two runs of an entry (folder, records) are one run measured twice, which would count as a
+    second seed. near: as in `refuse_near`."""
     refuse_equal((folder, record) for folder, records in runs for record in records)
     refuse_near(runs, near)
 
 
 def run_name(record: Record) -> str:
-    """Return the folder of a run within its entry: twelve hex digits over all of the encoder's spec but its display name."""
+    """Return the name of a run's folder: twelve hex digits of the sha256 of the encoder's spec without its display name."""
     return hashlib.sha256(json.dumps(_without(record, "name")).encode()).hexdigest()[:12]
 
 
 def _without(record: Record, *names: str) -> dict[str, Any]:
-    """Return the encoder's spec without these, and without having been fitted on the very set it was measured on."""
+    """Return the encoder's spec without the fields `names`, and without `fitted_on` where that is the tested set."""
     return {key: value for key, value in json.loads(encoder_key(record)).items() if key not in names}
 
 
 def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
-    """Raise StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
-    weights, and in nothing else."""
+    """Raise StsbenchError unless the runs of an entry are seeds of one encoder, which differ in their weights only. records:
+    run folder's name -> one of its records."""
     for name, record in records.items():
         _check_name(folder / name, record)
     if len(records) > 1 and not all(has_identity(record.encoder.spec) for record in records.values()):
@@ -287,7 +286,7 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             listed = ", ".join(sorted(values))
             kind = key.removesuffix("s") + "s"
             raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
-    for key in ("backbone", "method_file", "data"):  # digests; records of what was fitted behind lack them
+    for key in ("backbone", "method_file", "data"):  # digests; records of a fitted post-processing lack them
         stated = {json.dumps(about[key], sort_keys=True) for about in provenances.values()
                   if about.get(key) and not about.get("from") and about.get("subset") is None}
         if len(stated) > 1:
@@ -315,8 +314,8 @@ def _check_name(folder: Path, record: Record) -> None:
 
 
 def check_prompts(seeds: Mapping[str, Record], prompts: Mapping[Path, Record]) -> None:
-    """Raise StsbenchError unless each run of `prompts`, by folder a record of it, is of the encoder of one of the `seeds`,
-    read behind one prompt: they differ in the prompt, and in nothing else."""
+    """Raise StsbenchError unless each run of `prompts` (folder -> one of its records) is of the encoder of one of the
+    `seeds`, with one prompt: they may differ in the prompt only."""
     known = [_but_prompts(record) for record in seeds.values()]
     for folder, record in prompts.items():
         if not has_identity(record.encoder.spec):
@@ -332,14 +331,15 @@ def check_prompts(seeds: Mapping[str, Record], prompts: Mapping[Path, Record]) -
 
 
 def _but_prompts(record: Record) -> dict[str, Any]:
-    """Return the encoder's spec without what is put before a text, and its width."""
+    """Return the encoder's spec without its prompts, with the width of its vectors (False for lexical encoders)."""
     spec = _without(record, "name", "prefix")
     options = {key: value for key, value in (spec.get("options") or {}).items() if key != "prompts"}
     return {**spec, "options": options, "dimension": spec.get("kind") != "lexical" and record.encoder.dimension}
 
 
 def read_run(folder: Path) -> EntryRun:
-    """Return a run's records, in the order they were measured in, their observations and scores unchecked."""
+    """Return a run's records in the order of measurement; observations and scores are not checked. Raises StsbenchError for
+    records of several encoders."""
     loaded = load_records(folder)
     check_widths(loaded)
     if len({run_name(record) for _, record in loaded}) > 1:
@@ -348,8 +348,8 @@ def read_run(folder: Path) -> EntryRun:
 
 
 def checked_run(run: EntryRun, *, uncommitted: bool = False) -> EntryRun:
-    """Return the run, each record checked against its observations, which it then holds. uncommitted: as for
-    `check_record`."""
+    """Return the run with its observations read and each record checked against them. uncommitted: as in `check_record`.
+    Raises StsbenchError, naming the file, for a record that is not valid."""
     records = tuple(
         measured(item.path, item.record, check_record(item.path, item.record, item.read, uncommitted=uncommitted))
         for item in run.records

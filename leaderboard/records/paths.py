@@ -1,7 +1,7 @@
-"""Where a board's files are: those that are shipped with it, its folder, and runs that lie outside of it.
+"""Paths of a board: the files of the package, the board's folder, and runs that are kept outside of it.
 
-A board of thousands would swell a code repository. It then keeps `records.sha256`, in the form of `sha256sum`: the digest of
-each run file, and of each file of what the data decide. Git says which files count, wherever they come from.
+Thousands of runs would be too large for a code repository. The board then keeps only `records.sha256`, in the form of
+`sha256sum`: the digest of each run file, and of each file of shared observations. So git records which files count.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from stsbench.parsing import read_text
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
 REPRODUCTIONS = _HERE / "reproductions"
-SHIPPED = _HERE  # the board of the repository, or, installed, what of it the package has
-BUNDLE = _HERE / "web" / "bundle"  # made by `make web`, committed
+SHIPPED = _HERE  # the repository's board; in an installed package, the part of it that is included
+BUNDLE = _HERE / "web" / "bundle"  # built by `make web`, and committed
 EXPECTED = _HERE / "expected.yaml"
 TRAINING_TEXTS = _HERE / "training_texts.yaml"
 INDEX = "records.sha256"
-HUB = "hf:"  # begins the name of a data set of the Hugging Face Hub: hf:OWNER/DATASET, or hf:OWNER/DATASET@REVISION
+HUB = "hf:"  # names of data sets of the Hugging Face Hub are hf:OWNER/DATASET or hf:OWNER/DATASET@REVISION
 PATTERNS = (f"measured/*/*/{RUN}", "observations/*.parquet")
 _LINE = re.compile(r"([0-9a-f]{64})  (measured/[^/]+/[^/]+/run\.parquet|observations/[^/]+\.parquet)")
-_MOST = 50_000_000  # bytes of an index: of a hundred thousand runs
+_MOST = 50_000_000  # bytes of an index, enough for a hundred thousand runs
 
 
 def find_board(board: str | Path | None) -> Path:
@@ -42,8 +42,8 @@ def find_board(board: str | Path | None) -> Path:
 
 
 def writable_board(board: str | Path | None) -> Path:
-    """Return the folder to add to, which need not hold a board yet where it is named. Raises UsageError where none is
-    here."""
+    """Return the folder of the board to add to: `board`, which need not exist yet, else ./leaderboard. Raises UsageError
+    where that does not exist."""
     folder = Path("leaderboard" if board is None else board)
     if board is None and not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: run this in a checkout, or name a board with --board")
@@ -52,17 +52,17 @@ def writable_board(board: str | Path | None) -> Path:
 
 @dataclass(frozen=True)
 class Index:
-    """Which files a board's runs are. source: hf:OWNER/DATASET@COMMIT, "" for a folder; files: path -> sha256."""
+    """The index of a board's run files. source: hf:OWNER/DATASET@COMMIT, "" for a folder; files: path -> sha256."""
 
     source: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 def records_folder(board: Path, records: str | Path | None) -> Path:
-    """Return the folder that holds the runs of `board`, as `records` names it: the board itself, another one, or a data set
-    of the Hub, which is fetched.
+    """Return the folder that holds the runs of `board`. records: None for the board's own folder, another folder, or
+    hf:OWNER/DATASET, which is downloaded.
 
-    Raises StsbenchError where the board's index names other files than are there, and where `records` is missing.
+    Raises StsbenchError where the files differ from the board's index, and where `records` is None though it has an index.
     """
     if records is None:
         if (board / INDEX).is_file():
@@ -84,11 +84,11 @@ def records_folder(board: Path, records: str | Path | None) -> Path:
 
 
 def write_index(board: Path, records: str) -> Index:
-    """Write the index of the runs that `records` holds, as `records_folder` takes it. Raises StsbenchError for none."""
+    """Write and return the index of the runs in `records`, a folder or hf:OWNER/DATASET. Raises StsbenchError for none."""
     folder = _at_hand(records, Index())
     if records.startswith(HUB):
-        source = f"{records.partition('@')[0]}@{folder.name}"  # a snapshot's folder is called by its commit
-    else:  # a copy of what was fetched before, perhaps, which is of no commit yet
+        source = f"{records.partition('@')[0]}@{folder.name}"  # a snapshot's folder is named by its commit
+    else:  # the folder may be a changed copy of the data set: its name is kept, its commit is not known yet
         source = read_index(board).source.partition("@")[0] if (board / INDEX).is_file() else ""
     index = Index(source, {path: sha256_file(folder / path) for path in _files(folder)})
     if not index.files:
@@ -100,7 +100,7 @@ def write_index(board: Path, records: str) -> Index:
 
 
 def read_index(board: Path) -> Index:
-    """Return a board's index. Raises StsbenchError, naming the line, where it has none or a damaged one."""
+    """Return a board's index. Raises StsbenchError where it is missing and, naming the line, where it is damaged."""
     path = board / INDEX
     if not path.is_file():
         raise StsbenchError(f"{path} is missing: `stsbench leaderboard index --records ...` writes it")
@@ -120,8 +120,8 @@ def _files(folder: Path) -> list[str]:
 
 
 def _at_hand(records: str, index: Index) -> Path:
-    """Return the folder that `records` names, fetched where it is one of the Hub: at the revision that it or the index
-    names."""
+    """Return the folder that `records` names; a data set of the Hub is downloaded first, at the revision that `records` or
+    the index names."""
     if not records.startswith(HUB):
         if not Path(records).is_dir():
             raise StsbenchError(f"--records {records}: there is no such folder")

@@ -1,4 +1,4 @@
-"""What papers and READMEs report: tables of printed figures, checked when made, their averages recomputed; their files."""
+"""Published results: tables of scores as papers and READMEs print them, read from published/*.yaml and checked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stsbench.registry import did_you_mean, names
 from .paths import PUBLISHED
 
 STS = {"STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"}  # the tasks of every paper's Avg
-EPSILON = 1e-9  # what binary fractions leave of a decimal sum
+EPSILON = 1e-9  # tolerance for the rounding of decimal sums in binary
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]  # sts: trained with STS labels
-# What papers print beside the scores of protocols: its title and a sentence.
+# Kinds of tables that papers print and no protocol measures: key -> (title, sentence).
 PRINTED = {
     "dev": ("Ablations", "What papers report to justify a choice."),
     "few-labels": (
@@ -48,28 +48,27 @@ def _check_protocol(protocol: str) -> str:
 
 
 class PublishedModel(BaseModel):
-    """Frozen; an unknown field is an error."""
+    """Base of the published results' models: frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
 class Paper(PublishedModel):
-    """Where figures were printed: a paper, or a repository's README. `id` is the name of its file."""
+    """The source of published figures: a paper, or a repository's README. `id` is the name of its YAML file."""
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: Text
     authors: Text  # "Gao et al."
-    year: Annotated[int, Field(strict=True, ge=1990)] | None  # null: a README, which changes
+    year: Annotated[int, Field(strict=True, ge=1990)] | None  # null for a README, which changes
     url: str = Field(pattern=r"^https://\S+$")
 
 
 class Heading(PublishedModel):
-    """What all scores of a table have in common. One metric and one aggregation: a table that mixes them is split.
+    """The heading of a published table: what all its scores share. A table of several metrics or aggregations is split.
 
-    `part` names a piece of a table whose rows recur in another piece. `task` says what is measured where the columns
-    are conditions (shares of labels, one or two encoders) and is null where they are tasks. `aggregation` is null where
-    no subsets are combined and "unknown" where the source does not say how. `average` is the printed mean's column.
-    `decimals` are those printed.
+    `part` names a piece of a table whose rows recur in another piece. `task` is what is measured where the columns are
+    conditions (shares of labels, one or two encoders), null where they are tasks. `aggregation` is null where no subsets
+    are combined, "unknown" where the source does not state it. `average` is the heading of the printed mean's column.
     """
 
     paper: Paper
@@ -79,7 +78,7 @@ class Heading(PublishedModel):
     task: Text | None = None
     metric: Metric
     aggregation: Literal["all", "mean", "wmean", "unknown"] | None
-    split: Literal["test", "dev"] | None  # null: no scores on data, or not said
+    split: Literal["test", "dev"] | None  # null: no scores on data, or not stated
     columns: tuple[Text, ...] = Field(min_length=1)
     average: Text | None = None
     decimals: Annotated[int, Field(strict=True, ge=0, le=6)] = 2
@@ -88,24 +87,24 @@ class Heading(PublishedModel):
 
     @property
     def direction(self) -> Better:
-        """Return which of two figures is better, as the protocol declares it."""
+        """Return which of two figures is better: for costs "lower", else as the protocol declares."""
         if self.metric in COSTS:
             return "lower"
         return self.declared.better if self.declared else "higher"
 
     @property
     def wide(self) -> bool:
-        """Return whether metrics are the columns of the protocol's tables: it has one task."""
+        """Return whether the columns of the protocol's tables are metrics, as it has one task."""
         return self.protocol not in PRINTED and load_protocol(self.protocol).metrics_across
 
     @property
     def declared(self) -> DeclaredMetric | None:
-        """Return what the protocol declares of the metric; None of what it does not compute by that name ("recall@k")."""
+        """Return the protocol's declaration of the metric; None for a name that it does not compute ("recall@k")."""
         return None if self.protocol in PRINTED else load_protocol(self.protocol).metrics.get(self.metric)
 
     @property
     def name(self) -> str:
-        """Return the table as ids write it: "5", or "2/sts" for a part."""
+        """Return the table's name in ids: "5", or "2/sts" for a part."""
         return self.table if self.part is None else f"{self.table}/{self.part}"
 
     @model_validator(mode="after")
@@ -120,10 +119,10 @@ class Heading(PublishedModel):
 
 
 class PublishedRow(PublishedModel):
-    """One row as printed; null is what is not printed or cannot be read. `sd` and `average_sd` are of `runs` runs.
+    """One row of a published table; null for a figure that is not printed or not readable. `runs`: of `sd`, `average_sd`.
 
-    `row` counts the rows held of a table and never changes, since ids are made of it. `copied_from` is the id of the
-    publication, or the name of a paper not held here, that the figures were taken from.
+    `row` numbers the rows of a table and never changes, since it is part of ids. `copied_from` is the publication that the
+    figures were taken from: its id, or a paper's name where it is not among these files.
     """
 
     heading: Heading = Field(repr=False)
@@ -139,25 +138,25 @@ class PublishedRow(PublishedModel):
     copied_from: Text | None = None
     flags: tuple[Flag, ...] = ()
     best_of: Annotated[int, Field(strict=True, ge=2)] | None = None
-    decimals: Annotated[int, Field(strict=True, ge=0, le=6)] | None = None  # where they are not the table's
+    decimals: Annotated[int, Field(strict=True, ge=0, le=6)] | None = None  # if not those of the table
     average_reason: Text | None = None  # why the printed average is not the mean of the columns
     note: Text | None = None
 
     @property
     def id(self) -> str:
-        """`simcse:5:7`: paper, table, row. Unique over all publications."""
+        """Return paper, table and row, as in `simcse:5:7`; unique over all publications."""
         return f"{self.heading.paper.id}:{self.heading.name}:{self.row}"
 
     @property
     def printed_decimals(self) -> int:
-        """Return how many decimals the row is printed with."""
+        """Return the number of decimals that the row is printed with."""
         return self.heading.decimals if self.decimals is None else self.decimals
 
     @property
     def mean(self) -> float | None:
-        """Return the unrounded mean of the columns; None where one is missing, or where nobody averages these columns.
+        """Return the unrounded mean of the columns; None where a score is missing, or the columns are never averaged.
 
-        The seven tasks of STS are averaged whether or not the source does; other columns only where it does.
+        The seven tasks of STS are averaged whether or not the source averages them; other columns only if it does.
         """
         averaged = self.heading.average is not None or set(self.heading.columns) == STS
         scores = [score for score in self.scores if score is not None]
@@ -165,13 +164,13 @@ class PublishedRow(PublishedModel):
 
     @property
     def recomputed(self) -> float | None:
-        """Return the mean of the columns, rounded as the row is printed; None as `mean`."""
+        """Return `mean` rounded to the decimals of the row; None where that is None."""
         return None if self.mean is None else round(self.mean, self.printed_decimals)
 
     @property
     def disagrees(self) -> bool:
-        """Return whether rounding (half a unit of the last digit, in the columns and in the average) cannot explain
-        `average`."""
+        """Return whether `average` differs from the mean of the columns by more than rounding explains: half a unit of the
+        last digit in the columns and in the average."""
         if self.mean is None or self.average is None:
             return False
         return abs(self.mean - self.average) > 10.0**-self.printed_decimals + EPSILON
@@ -203,7 +202,7 @@ class PublishedTable(Heading):
 
 
 class Publication(PublishedModel):
-    """Everything held of one paper or README."""
+    """The published tables of one paper or README."""
 
     paper: Paper
     tables: tuple[PublishedTable, ...]
@@ -218,7 +217,7 @@ _Model = TypeVar("_Model", bound=PublishedModel)
 
 
 def load_publications(folder: Path | None = None) -> list[Publication]:
-    """Return every publication of `folder` (the shipped ones by default), by file name.
+    """Return every publication of `folder` (by default the package's), sorted by file name.
 
     Raises StsbenchError naming the file, table and row of the first mistake.
     """
@@ -230,8 +229,8 @@ def load_publications(folder: Path | None = None) -> list[Publication]:
 
 
 def find_row(text: str, folder: Path | None = None) -> PublishedRow:
-    """Return the row with the id `text`, such as "simcse:5:7". Raises StsbenchError with the nearest papers, tables or
-    rows."""
+    """Return the row with the id `text`, such as "simcse:5:7". Raises StsbenchError, with the nearest papers, tables or
+    rows, where there is none."""
     publications = {publication.paper.id: publication.rows for publication in load_publications(folder)}
     paper, table, number = (*text.strip().split(":", 2), "", "")[:3]
     if paper not in publications:
@@ -277,7 +276,8 @@ def _mappings(raw: Any, where: str) -> list[dict[str, Any]]:
 
 
 def checked(model: type[_Model], raw: object, structure: Mapping[str, PublishedModel], where: str) -> _Model:
-    """Return `raw` as a `model`. structure: fields that follow from its place in the file, which it may not set."""
+    """Return `raw` as a `model`. structure: fields set by the position in the file, which `raw` must not set. Raises
+    StsbenchError, naming `where` and the field, for invalid content."""
     if not isinstance(raw, dict):
         raise StsbenchError(f"{where}: needs a mapping")
     if wrong := sorted(structure.keys() & raw.keys()):

@@ -1,7 +1,7 @@
-"""What is stated of an encoder's training: answers of an entry, set by set, and the texts that training is known by.
+"""Statements on an encoder's training data: an entry's answers for single test sets, and known training texts.
 
-training_texts.yaml holds what such texts share with test sets, in the form in which a training records it
-(`training_overlap`), so that a maker's list of training sets and a record's digest say the same of a test set.
+training_texts.yaml holds the overlap of known training texts with test sets, in the form of a training's record
+(`training_overlap`), so that the same follows from a maker's list of training sets and from a record's digest.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from stsbench.parsing import MOST_YAML, read_text
 from .admission import first_problem
 from .paths import TRAINING_TEXTS
 
-ALL = "all"  # a statement on every set
-STSB_DEV = "stsb-dev"  # the text that the flag dev-selected stands for
-_WORDS = {True: "yes", False: "no"}  # YAML reads these words as truth values
+ALL = "all"  # the key of a statement on every set
+STSB_DEV = "stsb-dev"  # the training text that the flag dev-selected implies
+_WORDS = {True: "yes", False: "no"}  # YAML reads the words yes and no as truth values
 Answer = Annotated[Literal["yes", "no", "unknown"], BeforeValidator(lambda word: _WORDS.get(word, word))]
 
 
 def _text_like(pattern: str, advice: str) -> BeforeValidator:
-    """Return a validator of text of a form. Of words that YAML reads as another type, `no` is a language and 2024 a year."""
+    """Return a validator of text that matches `pattern`. It takes values that YAML does not read as text: no, 2024."""
 
     def check(value: object) -> str:
         text = "no" if value is False else str(value)
@@ -46,8 +46,8 @@ HubName = Annotated[str, _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{,95}/[A-Za-z0-9_
 
 
 class Statement(BaseModel):
-    """Whether sentences or labels of a test set were among what an encoder was trained on. by: what held them, or why none
-    did; shown: how that is known, an address or a record."""
+    """A statement whether an encoder was trained on sentences or labels of a test set. by: the training text that held them,
+    or why none did; shown: the evidence, an address or a record."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -57,7 +57,7 @@ class Statement(BaseModel):
 
 
 class TrainingText(BaseModel):
-    """A text that encoders are trained on. digests: of its rows, as trainings record them; shared, none: as in a record's
+    """A known training text. digests: of its rows, as trainings record them; shared, none: as in a record's
     `training_overlap`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,12 +69,12 @@ class TrainingText(BaseModel):
 
     @property
     def overlap(self) -> dict[str, Any]:
-        """Return what `texts_shared` and `texts_not_compared` read."""
+        """Return the overlap with test sets, in the form that `texts_shared` and `texts_not_compared` take."""
         return {"text": self.title, "shared": self.shared, "none": self.none, "not_looked_for": ()}
 
 
 def known_set(name: str) -> str:
-    """Return a name of a set, such as sts12, or `all`. Raises ValueError for any other."""
+    """Return `name` if it is that of a set, such as sts12, or `all`. Raises ValueError for any other."""
     known = {set_id.partition("/")[0] for set_id in (*BY_ID, *(entry.id for entry in entries()))}
     if name not in {ALL, *known}:
         raise ValueError(f"'{name}' is not a set: write {ALL}, or one of {', '.join(sorted(known))}")
@@ -82,7 +82,7 @@ def known_set(name: str) -> str:
 
 
 def known_text(name: str) -> str:
-    """Return a name of training_texts.yaml. Raises ValueError for any other."""
+    """Return `name` if it is that of a text of training_texts.yaml. Raises ValueError for any other."""
     if name not in training_texts():
         raise ValueError(f"'{name}' is not a text of training_texts.yaml: write some of {', '.join(training_texts())}, or "
                          "add it there with what `stsbench data overlap FILE` counts")
@@ -95,7 +95,7 @@ TextName = Annotated[str, BeforeValidator(known_text)]
 
 @cache
 def training_texts() -> Mapping[str, TrainingText]:
-    """Return the texts of training_texts.yaml, by name."""
+    """Return name -> text of training_texts.yaml, read once. Raises StsbenchError for an invalid file."""
     stated = parse_yaml(read_text(TRAINING_TEXTS, MOST_YAML), str(TRAINING_TEXTS))
     try:
         return {name: TrainingText.model_validate(text) for name, text in stated.items()}

@@ -1,1 +1,1 @@
-"""A paper's table again: what was published, what was measured here, and the command of each row."""
+"""Reproduction of papers' tables: published figures, figures measured here, and the command for each row."""

@@ -1,5 +1,5 @@
-"""`reproduce` and `papers`: papers' tables beside what was measured here, for Python; a published line, and below it each
-measurement.
+"""The functions `reproduce` and `papers`: papers' tables, in which each published row is followed by the measurements here
+that reproduce it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "sp
 
 
 def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines of the cells of rows that share a heading."""
+    """Return the header and the lines of cells for rows that share a heading."""
     heading = lines[0].row.heading
     columns = list(dict.fromkeys(column for line in lines for column in table_columns(line.row)))
     header = ["row", "method", "what", *(heading.average if column == AVERAGE and heading.average else column
@@ -67,7 +67,7 @@ def _published(row: PublishedRow, column: str) -> str:
 
 
 def _measured(row: PublishedRow, reproduction: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    """Return the line of a measurement, and that of its differences."""
+    """Return the line of cells of a measurement, and that of its differences from the published figures."""
     seeds = max(mean.n for mean in reproduction.figures.values())
     what = "measured" if seeds == 1 else f"measured, {seeds} seeds"
     digits = max(2, row.printed_decimals)
@@ -89,7 +89,7 @@ def _difference(row: PublishedRow, column: str, mean: Mean | None, digits: int) 
 
 
 def figures(line: Line) -> Iterator[dict[str, Any]]:
-    """Yield a row, by COLUMNS, for each published figure, then for each measurement of it; without what does not apply."""
+    """Yield a mapping of some COLUMNS for each published figure, followed by one for each measurement of it."""
     row, heading = line.row, line.row.heading
     about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
              "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
@@ -102,7 +102,7 @@ def figures(line: Line) -> Iterator[dict[str, Any]]:
 
 
 def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
-    """Return the table of rows that share a heading; below it how each is run."""
+    """Return the table of rows that share a heading, with the commands of each row as notes below it."""
     header, cells = grid(lines)
     notes = [*([heading.note] if heading.note else []), *(text for line in lines for text in _how(line))]
     name = f"{heading.paper.id}:{heading.name}"
@@ -110,35 +110,35 @@ def shown_table(heading: Heading, lines: Sequence[Line]) -> Table:
 
 
 def _how(line: Line) -> list[str]:
-    """Return how a row is run, and what must be known of it."""
+    """Return lines with the commands of a row and remarks on it."""
     row = line.row
     name = f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else "")
     return [f"    {name}", *(f"        {text}" for text in (*line.commands, *remarks(line)))]
 
 
 def about(heading: Heading) -> str:
-    """Return "sts, spearman, all, test"."""
+    """Return a description of a heading, as in "sts, spearman, all, test"."""
     words = (heading.protocol, heading.task, heading.metric, heading.aggregation, heading.split, heading.unit)
     return ", ".join(word for word in words if word)
 
 
 def remarks(line: Line) -> list[str]:
-    """Return what a reader must know of a row: its note, and what was measured and does not count."""
+    """Return remarks on a row: its note, and the measurements that do not count as reproductions."""
     texts = [f"note: {line.way.note}"] if line.way and line.way.note else []
     return texts + [f"no reproduction: {change}" for change in line.changed]
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
-    """Return "missing for 7, 11: training text ..." of rows that share a heading."""
+    """Return a line for each missing requirement of rows that share a heading: "missing for 7, 11: training text ..."."""
     missing = missing_requirements(lines)
     return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing.items()]
 
 
 @dataclass(frozen=True, repr=False)
 class PaperTable(Tabular):
-    """A paper's table, or some of its rows: what was published, what was measured here, and how each row is run."""
+    """A paper's table, or some of its rows: published figures, figures measured here, and the command of each row."""
 
-    name: str  # "simcse:5", as it was asked for
+    name: str  # as given to `reproduce`: "simcse:5"
     lines: tuple[Line, ...]
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class PaperTable(Tabular):
         return Document([shown_table(heading, group) for heading, group in groups], below=[*lacking, FOOT])
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each figure that is published, and one for each measurement of it, as --format csv."""
+        """Return a table with a row for each published figure and one for each measurement of it, as --format csv."""
         import pyarrow
 
         rows = [row for line in self.lines for row in figures(line)]
@@ -165,7 +165,7 @@ class PaperTable(Tabular):
 
 @dataclass(frozen=True, repr=False)
 class Papers(Tabular):
-    """The papers whose tables are held, or the tables of one: (name, what it is, how many rows are made how)."""
+    """The papers whose tables are known, or one paper's tables. rows: (name, description, numbers of rows) of each."""
 
     paper: str | None
     rows: tuple[tuple[str, str, Count], ...]
@@ -175,7 +175,7 @@ class Papers(Tabular):
         return f"<{what}: {', '.join(name for name, _, _ in self.rows)}>"
 
     def to_arrow(self) -> pa.Table:
-        """Return the columns name, what, how many rows there are, and how many a recipe, `evaluate` and nothing makes."""
+        """Return a table with the columns name, what, and numbers of rows: rows (all), by_recipe, by_eval, not_here."""
         import pyarrow
 
         header, *lines = self._values()
@@ -186,7 +186,7 @@ class Papers(Tabular):
         return [header, *([name, what, made.rows, made.recipe, made.eval, made.without] for name, what, made in self.rows)]
 
     def document(self) -> Document:
-        """Return a row each, and of all papers one of all."""
+        """Return a table with a row for each paper or table and, for papers, a row of totals."""
         kind, title = ("paper", "papers") if self.paper is None else ("table", f"tables of {self.paper}")
         _, *lines = self._values()
         if self.paper is None:
@@ -198,13 +198,12 @@ class Papers(Tabular):
 def reproduce(
     table: str, *, runs: str | Path | None = None, board: str | Path | None = None, data_dir: str | Path | None = None
 ) -> PaperTable:
-    """Return a paper's table beside what was measured of it here, with the command of each row, as `stsbench reproduce`.
+    """Return a paper's table with the measurements here that reproduce it and each row's command, as `stsbench reproduce`.
 
-    table: PAPER:TABLE, as "simcse:5", or PAPER:TABLE:ROW; `stsbench.leaderboard.papers` lists them. runs: where runs are
-    looked for, in all folders below (./runs, where there is one). board: the board whose entries count (./leaderboard, where
-    there is one). data_dir: data in SentEval's layout, which the commands then name. A row counts as reproduced only by its
-    very recipe or command, under the table's protocol and metric. Raises StsbenchError for an unknown table, folders that
-    are not there, and records that were edited.
+    table: PAPER:TABLE, as "simcse:5", or PAPER:TABLE:ROW; `stsbench.leaderboard.papers` lists them. runs: the folder below
+    which runs are searched for (./runs, if it exists). board: the board whose entries count (./leaderboard, if it exists).
+    data_dir: data in SentEval's layout, which the commands then name. A row counts as reproduced only by exactly its recipe
+    or command, under its table's protocol and metric. Raises StsbenchError for unknown tables, folders or edited records.
 
     >>> import stsbench
     >>> stsbench.reproduce("simcse:5:7")
@@ -223,9 +222,9 @@ def reproduce(
 
 
 def papers(paper: str | None = None) -> Papers:
-    """Return the papers whose tables `reproduce` knows, or the tables of `paper`, with how many of their rows are made how.
+    """Return the papers whose tables `reproduce` knows, or the tables of `paper`, with numbers of rows by how they are made.
 
-    Raises StsbenchError, with the nearest one, for a paper that is not held.
+    Raises StsbenchError, naming the most similar one, for an unknown paper.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.papers("bert-flow")
@@ -241,6 +240,7 @@ def papers(paper: str | None = None) -> Papers:
 
 
 def _board(board: str | Path | None) -> Path | None:
-    """Return the board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
+    """Return the board's folder: `board`, else ./leaderboard, None if that has no measured/. Raises StsbenchError if `board`
+    is not a board."""
     looked_for = board is not None or Path("leaderboard", "measured").is_dir()
     return find_board(board) if looked_for else None

@@ -1,4 +1,4 @@
-"""`stsbench reproduce`: a paper's table, printed beside what was measured here, with the command of every row."""
+"""The command `stsbench reproduce`, which prints a paper's table, the measurements here, and each row's command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from stsbench.cli.messages import print_result
 from stsbench.registry import names, resolve
 
-STUDIES = "stsbench.reproduce_studies"  # entry points: a function of the authors' result files, None where none are given
+STUDIES = "stsbench.reproduce_studies"  # entry points: functions that take the path of the authors' result files, or None
 
 
 @click.command(

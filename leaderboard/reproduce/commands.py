@@ -1,4 +1,4 @@
-"""The commands that make a published row, ready to be typed, and what is missing here to run them."""
+"""Shell commands that reproduce a published row, and the models, data and hardware that are missing to run them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stsbench.training.recipes.recipes import shipped_recipe
 from .ways import Way
 
 SUBSETS, SEEDS = 5, 3  # DiffAug's Table 2 has 5 subsets with 3 seeds; rows of all labels have 3 seeds
-NO_LABELS = "0 %"  # the column of the unsupervised method: one run
-_MODELS = ("generator", "replacer")  # options of methods that name a further model
+NO_LABELS = "0 %"  # the column of the unsupervised method, which is a single run
+_MODELS = ("generator", "replacer")  # options of methods whose value is another model
 
 
 def protocol_option(heading: Heading) -> str | None:
-    """Return what --protocol or --eval takes for the table's figures; None where training itself gives them, or they are
+    """Return the value of --protocol or --eval for a table's figures; None where training itself computes them, or they are
     costs."""
     if heading.protocol in ("sts", "few-labels"):
         return {None: "sts:all", "unknown": "sts"}.get(heading.aggregation, f"sts:{heading.aggregation}")
@@ -32,7 +32,7 @@ def protocol_option(heading: Heading) -> str | None:
 
 
 def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
-    """Return the row's commands, in order. data_dir: is named in each that reads SentEval's data."""
+    """Return the row's shell commands, in order. data_dir: the --data-dir of the commands, if any."""
     protocol = protocol_option(row.heading)
     data_options = [] if data_dir is None else ["--data-dir", str(data_dir)]
     lines = []
@@ -52,7 +52,7 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
 
 
 def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
-    """Return METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
+    """Return the arguments of `stsbench train`: METHOD --recipe NAME, the training text, and the seeds of the row's mean."""
     method, _, short = name.partition("/")
     words = [method, "--recipe", short]
     try:
@@ -71,23 +71,21 @@ def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
 
 
 def known_data(name: str) -> tuple[str, ...]:
-    """Return the ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it
-    does."""
+    """Return the ids of the catalog's sets that a recipe's `data.file` stands for; () where it is the name of a file."""
     if name in NAMED:
         return NAMED[name].sets
     return tuple(item.id for item in entries("senteval") if item.id == name)
 
 
 class Surroundings:
-    """What there is on this machine, each looked for once. data_dir: as of --data-dir."""
+    """The data, models and hardware available on this machine; each is searched for once. data_dir: as --data-dir."""
 
     def __init__(self, data_dir: Path | None) -> None:
         self.data_dir = data_dir
         self._sets: dict[str, bool] = {}
 
     def missing(self, way: Way, heading: Heading) -> list[str]:
-        """Return a line for each thing that has to be brought, most important first; [] where the row can be run as it
-        is."""
+        """Return a line for each missing requirement of a row, most important first; [] where its commands can be run."""
         if way.missing is not None:
             return [way.missing]
         lines: list[str] = []
@@ -157,7 +155,7 @@ class Surroundings:
         yield from self._data(named or tasks)
 
     def _data(self, sets: dict[str, str]) -> Iterator[str]:
-        """Yield one line for those of these sets (what they are called -> id) that are in no place that is searched."""
+        """Yield a line that names the sets (name -> id) that are not found on this machine; nothing if all are found."""
         if lacking := [name for name, id in sets.items() if not self._has(id)]:
             yield f"data of {', '.join(lacking)}: --data-dir DIR, or stsbench data fetch"
 
@@ -174,7 +172,7 @@ class Surroundings:
 
 
 def _tasks(protocol: str) -> dict[str, str]:
-    """Return task -> set of a protocol's defaults: those of its average, where it has one."""
+    """Return task -> set id of a protocol by default: the tasks of its average, if it has one, else all."""
     from stsbench.evaluation.protocol import load_protocol
 
     made = load_protocol(protocol)({})

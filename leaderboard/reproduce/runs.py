@@ -1,6 +1,6 @@
-"""What was measured here: training runs, runs of `stsbench eval`, a board's entries; and what of it is of a published row.
+"""Runs measured here (training runs, runs of `stsbench eval`, entries of a board), and which of them reproduce a row.
 
-Means over seeds stand beside the figures that were printed, never among them.
+Measured means over seeds and printed figures are never mixed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from .ways import Way
 
 Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
 DEV = "sts-b dev"
-_SAID = {"name", "description", "source", "published", *FREE}  # what leaves a recipe what it is
+_SAID = {"name", "description", "source", "published", *FREE}  # fields of a recipe that do not change the training
 AVERAGE = "Avg"
 _SWITCHES = {"--full-stop", "--no-full-stop", "--normalize", "--no-normalize"}
-# Options of `stsbench eval` that make another encoder; one that only the command has, or only the way, is a difference.
+# Options of `stsbench eval` that change the encoder: a run counts for a row only if all of them agree.
 _ENCODER = {"--model", "--post", "--fit-on", *map(spelled, CHANGING)} - {*_SWITCHES, "--trust-remote-code"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One encoder that was measured.
+    """A measured encoder, or the model of a training that was not tested.
 
-    group: what seeds of one training share, the name that is shown; recipe: METHOD/NAME it was trained by, None for none;
-    changed: what differs from that recipe, () for nothing; command: by which it was measured; scores: at a protocol's
-    defaults on the catalog's data, recomputed from the observations, none for a changed recipe, which counts nowhere;
-    tested: the digests of model and tokenizer in its records, None without records; exported: the model of a training that
-    was not tested.
+    group: the name shown, which the seeds of one training share; recipe: the METHOD/NAME that trained it, None for none;
+    changed: differences from that recipe, () for none; command: the command that measured it; scores: recomputed from the
+    observations, at a protocol's defaults on the catalog's data, {} for a changed recipe, which never counts; tested: the
+    digests of model and tokenizer in its records, None without records; exported: the folder of a training's model.
     """
 
     group: str
@@ -64,18 +63,18 @@ class Run:
 
     @cached_property
     def weights(self) -> tuple[str, str] | None:
-        """Return the digests of model and tokenizer, by which a model is known whatever it is called; None for no model."""
+        """Return the digests of model and tokenizer, which identify a model whatever its name; None for no model."""
         if self.tested is None and self.exported is not None and self.exported.is_dir():
             return folder_digest(self.exported), ""
         return self.tested
 
 
 def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
-    """Return every finished training run and every run of `stsbench eval` below `folder`; [] where there is no such folder.
+    """Return every finished training run and every run of `stsbench eval` below `folder`; [] where it does not exist.
 
-    protocols: those whose records are read.
+    protocols: the names of the protocols whose scores are read.
 
-    Raises StsbenchError, naming the file, for records that were edited, of runs whose scores count.
+    Raises StsbenchError, naming the file, for edited records of runs whose scores count.
     """
     if not folder.is_dir():
         return []
@@ -94,9 +93,9 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
 def board_runs(
     folder: Path, resolved: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()
 ) -> list[Run]:
-    """Return the runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `resolved`, or one
-    changed from it, or that measured a model of theirs: of the name in the command, or with the weights of such a run
-    here, in `local` or of such a training by the very recipe; not those of prompts. Errors as of `local_runs`."""
+    """Return the runs of a board's entries that may reproduce a row: those trained by a recipe of `resolved` or a change of
+    it, those of a model that `resolved` names, and those with the weights of either. Runs of entries of prompts are left
+    out. folder: the board's measured/; local: runs whose weights count, too. Raises as `local_runs`."""
     recipes, models = {name for way in resolved for name in way.recipes}, {way.model for way in resolved if way.model}
     tested = {name for way in resolved if way.eval is not None for name in way.recipes}
     of_prompts = {path.parent for path in folder.glob(f"*/{DESCRIPTION}") if isinstance(read_entry(path), Prompts)}
@@ -120,7 +119,7 @@ def board_runs(
 
 
 def _base(record: Record) -> str | None:
-    """Return the recipe that a record's model was trained by, or changed from."""
+    """Return the recipe that trained a record's model, without the mark of a changed one; None for none."""
     recipe = record.provenance.get("recipe")
     return recipe.removesuffix("-changed") if isinstance(recipe, str) else None
 
@@ -131,12 +130,12 @@ def _weights(record: Record) -> tuple[str, str]:
 
 
 def _tested(records: list[Record]) -> tuple[str, str] | None:
-    """Return the digests of the model and the tokenizer that records are of."""
+    """Return the digests of the model and the tokenizer of a run's records; None without records."""
     return _weights(records[0]) if records else None
 
 
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
-    """Yield the training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
+    """Yield the training run, with the scores of its test if any; nothing if its method or recipe does not exist here."""
     try:
         recipe = stored_recipe(run)
         base, keys = changes(recipe) or (recipe.name, [])
@@ -160,7 +159,7 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
 
 
 def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
-    """Return the keys in which two recipes differ, beside seeds, the folders of files and what is only said of them."""
+    """Return the keys in which two recipes differ, apart from seeds, the folders of files and descriptive fields."""
     trained, as_shipped = (flatten(settings.model_dump(mode="json", exclude=_SAID)) for settings in (recipe, shipped))
 
     def value(values: Mapping[str, Any], key: str) -> Any:
@@ -172,7 +171,7 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
 
 
 def _changed_on_board(record: Record) -> tuple[str, ...]:
-    """Return what a record says of its recipe: () where it has none, or was trained by the recipe as it is shipped now."""
+    """Return how a record's training differs from its recipe as it is now; () for no difference, or no recipe."""
     name, about = _base(record), record.provenance
     if name is None:
         return ()
@@ -188,7 +187,7 @@ def _changed_on_board(record: Record) -> tuple[str, ...]:
 
 
 def _dev(summary: Mapping[str, Any]) -> float | None:
-    """Return the STS-B dev score of the weights that a run kept; None where it has none on the catalog's data."""
+    """Return the STS-B dev score of the weights that a training kept; None if it has none on the catalog's data."""
     known = entry("stsb/dev").digest
     if summary.get("selected_by") != DEV or summary.get("dev_data", {}).get("stsb/dev") != known:
         return None
@@ -198,10 +197,10 @@ def _dev(summary: Mapping[str, Any]) -> float | None:
 
 
 def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dict[Key, float]]:
-    """Return the records of a run, and the scores of those under `protocols` at the defaults on the catalog's data,
-    averages, too.
+    """Return the records of a run, and the scores, with averages, of those under `protocols` with the default settings on
+    the catalog's data.
 
-    What counts is recomputed from its observations first.
+    Scores are recomputed from the observations. Raises StsbenchError for edited records, or records of several encoders.
     """
     records = load_records(folder)
     if several_encoders([record for _, record in records]):
@@ -220,7 +219,7 @@ def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dic
 
 
 def _plain(record: Record) -> bool:
-    """Return whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
+    """Return whether a record has its protocol's default settings, on the catalog's data in SentEval's text."""
     kind = load_protocol(record.protocol.name)
     kept, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
                      for settings in (record.protocol.settings, kind({}).settings))
@@ -233,7 +232,7 @@ def _command(records: list[Record]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Mean:
-    """A score over seeds: mean, standard deviation (n - 1; None for one) and number."""
+    """The mean of a score over n seeds, with the standard deviation (divided by n - 1; None for one seed)."""
 
     mean: float
     sd: float | None
@@ -241,20 +240,20 @@ class Mean:
 
     @classmethod
     def from_scores(cls, scores: Sequence[float]) -> Mean:
-        """Return that of these scores."""
+        """Return the mean of these scores, one for each seed."""
         return cls(fmean(scores), stdev(scores) if len(scores) > 1 else None, len(scores))
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One training, or one measurement, of a row. name: where it lies; figures: column ("Avg" for the average) -> mean."""
+    """A training, or a measurement, that reproduces a row. name: its group; figures: column ("Avg", too) -> mean."""
 
     name: str
     figures: dict[str, Mean]
 
 
 def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Reproduction]:
-    """Return those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric.
+    """Return the reproductions of a row: those of `runs` by exactly its recipe or command, under its protocol and metric.
 
     Each model counts once, however often it was tested.
     """
@@ -269,7 +268,8 @@ def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Repr
 
 
 def changed(way: Way, runs: Sequence[Run]) -> list[str]:
-    """"runs/x: simcse/unsup-bert-base with other training.batch_size": runs that are no reproductions, and why."""
+    """Return a line for each training by the way's recipes that is no reproduction, with its name and the reason: what was
+    changed, or that it was not tested with the options of `way.eval`."""
     by_recipe = [run for run in runs if run.recipe is not None and run.recipe in way.recipes]
     lines = [f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in by_recipe if run.changed]
     if way.eval is not None:
@@ -280,12 +280,12 @@ def changed(way: Way, runs: Sequence[Run]) -> list[str]:
 
 
 def table_columns(row: PublishedRow) -> tuple[str, ...]:
-    """Return the table's columns, and its average where it prints one or is one of the seven tasks of STS."""
+    """Return the table's columns, and Avg if it prints an average or its columns are the seven tasks of STS."""
     return (*row.heading.columns, *([AVERAGE] if row.heading.average or row.recomputed is not None else []))
 
 
 def printed(row: PublishedRow, column: str) -> float | None:
-    """Return the figure of a column as printed."""
+    """Return the printed figure of a column, or the printed average for any other name; None where it is not printed."""
     return row.average if column not in row.heading.columns else row.scores[row.heading.columns.index(column)]
 
 
@@ -305,8 +305,8 @@ def _matching_runs(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _matching_tests(command: str, runs: Sequence[Run]) -> list[Run]:
-    """Return runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls
-    it, and of any model where a recipe trains it."""
+    """Return the runs of `stsbench eval` with the options of `command`, of the model that it names (the same weights by any
+    name), or of any model if it names none, because a recipe trains it."""
     wanted = _options(shlex.split(command))
     named = wanted.pop("--model", None)
     tests = []
@@ -322,7 +322,7 @@ def _matching_tests(command: str, runs: Sequence[Run]) -> list[Run]:
 
 
 def _options(command: Sequence[str]) -> dict[str, str]:
-    """Return the options of a command that name its encoder. A file counts by its name, wherever it lies."""
+    """Return the options of a command that determine its encoder, with the --fit-on file's name without its folder."""
     options = {word: "" for word in command if word in _SWITCHES}
     for word, value in zip(command, [*command, ""][1:], strict=True):
         name, equals, inner = word.partition("=")

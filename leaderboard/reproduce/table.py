@@ -1,4 +1,4 @@
-"""A paper's table, row by row: what was printed, what was measured here, how it is made and what that lacks."""
+"""The rows of a paper's table with their commands, missing requirements and measurements here; search for papers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_WAY = "no recipe holds these figures, and no command is stated for them"
 
 @dataclass(frozen=True)
 class Line:
-    """One row. way: None where nobody knows one; needs: what is missing to run its commands."""
+    """A row of a paper's table. way: how it is made, None if unknown; needs: what is missing to run its commands."""
 
     row: PublishedRow
     way: Way | None
@@ -33,7 +33,7 @@ class Line:
     changed: tuple[str, ...] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json writes of a row: published and measured stand apart."""
+        """Return the row as --json writes it, with published and measured figures in separate fields."""
         row, heading, way = self.row, self.row.heading, self.way
         columns = table_columns(row)
         return {
@@ -53,7 +53,7 @@ def table_lines(
     publications: Sequence[Publication], rows: Sequence[PublishedRow], *, runs: Path, board: Path | None,
     data_dir: Path | None,
 ) -> list[Line]:
-    """Return the lines of `rows`. runs: folder of local runs; board: the board's folder, None for none.
+    """Return a line for each of `rows`. runs: folder of local runs; board: the board's folder, None for none.
 
     Raises StsbenchError, naming the file, for records that were edited.
     """
@@ -77,9 +77,9 @@ def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], surroundings:
 
 
 def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedRow]:
-    """Return the rows of PAPER:TABLE, of all its parts, or of PAPER:TABLE/PART; PAPER:TABLE:ROW is one row (of each part).
+    """Return the rows of PAPER:TABLE (all parts), of PAPER:TABLE/PART, or of PAPER:TABLE:ROW (that row of each part).
 
-    Raises StsbenchError, one line, with the nearest paper or table.
+    Raises StsbenchError, naming the most similar paper or table, where there is none.
     """
     paper, _, rest = text.strip().partition(":")
     table, _, number = rest.partition(":")
@@ -98,7 +98,7 @@ def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedR
 
 
 def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
-    """Return the publication of that id. Raises StsbenchError with the nearest one."""
+    """Return the publication with the id `name`. Raises StsbenchError, naming the most similar id, if there is none."""
     for publication in publications:
         if publication.paper.id == name:
             return publication
@@ -107,7 +107,7 @@ def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
 
 
 def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[PublishedRow]]]:
-    """Return rows by heading: a table that is held in parts, or under two aggregations, has several."""
+    """Return (heading, rows) pairs: a table that is split into parts or aggregations has several headings."""
     groups: list[tuple[Heading, list[PublishedRow]]] = []
     for row in rows:
         if not groups or groups[-1][0] is not row.heading:
@@ -117,14 +117,14 @@ def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[Published
 
 
 def by_heading(lines: Sequence[Line]) -> list[tuple[Heading, list[Line]]]:
-    """Return the lines of rows that share a heading."""
+    """Return (heading, lines) pairs, as `headings` groups the lines' rows."""
     by_id = {line.row.id: line for line in lines}
     return [(heading, [by_id[row.id] for row in rows]) for heading, rows in headings(line.row for line in lines)]
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many rows of a table are made how: by a recipe, by a command of `stsbench eval`, not at all."""
+    """Numbers of rows: all, those made by a recipe, and those made by a command of `stsbench eval` alone."""
 
     rows: int
     recipe: int
@@ -132,12 +132,12 @@ class Count:
 
     @property
     def without(self) -> int:
-        """Return rows that nothing here makes."""
+        """Return the number of rows that neither a recipe nor a command makes."""
         return self.rows - self.recipe - self.eval
 
 
 def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
-    """Return `rows` by how they are made. A recipe that is stated and not there makes none."""
+    """Return the numbers of `rows` by how they are made. A row whose recipe does not exist here counts as not made."""
     made = [resolved[row.id] for row in rows if row.id in resolved]
     here = {f"{method}/{name}" for method in names(GROUP) for name in recipe_names(method)}
     untrained = sum(way.eval is not None and not way.recipes for way in made)
@@ -145,7 +145,7 @@ def count(rows: Sequence[PublishedRow], resolved: Mapping[str, Way]) -> Count:
 
 
 def missing_requirements(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
-    """Return what is missing -> the rows that need it, in their order."""
+    """Return missing requirement -> the rows that need it, in their order."""
     needed_by: dict[str, list[PublishedRow]] = {}
     for line in lines:
         for need in line.needs:
@@ -154,6 +154,6 @@ def missing_requirements(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]
 
 
 def all_ways() -> tuple[list[Publication], dict[str, Way]]:
-    """Return every publication, and the ways of its rows."""
+    """Return every publication, and row id -> way of all rows that have one."""
     publications = load_publications()
     return publications, resolve(publications, load_ways())

@@ -1,6 +1,6 @@
-"""Which way a published row is made: as stated, as another row of the same figures, or by the recipe that holds them.
+"""How a published row can be made: as stated, as another row of the same figures, or by the recipe that holds its figures.
 
-leaderboard/reproductions/PAPER.yaml states it: by a recipe, a command, or not.
+leaderboard/reproductions/PAPER.yaml states the recipe or the command of a row, or why there is none.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from stsbench.registry import names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
-ENOUGH = 5  # figures that agree by chance in no two rows
+ENOUGH = 5  # so many figures do not agree in two rows by chance
 Figure = tuple[str, str, str, float]  # protocol and metric as recipes name them, task, score
 Holders = Mapping[Figure, set[tuple[str, str]]]  # figure -> (METHOD/RECIPE, the paper it cites)
 
 
 class Way(PublishedModel):
-    """How a row is made.
+    """How a published row is made.
 
-    recipe: METHOD/NAME, or one for each column that has its own; eval: options of `stsbench eval`, where nothing is trained
-    or where what the recipe trained is tested with them; checkpoint: those for the weights that the authors released, a
-    second way to the row beside its recipe; missing: why the row has neither; not_held: why the recipe does not
-    hold the row's figures as its published ones, or that by column; note: what a reader must know of the command.
+    recipe: METHOD/NAME, or column -> METHOD/NAME; eval: options of `stsbench eval`, for a row without training or for the
+    test of the model that the recipe trains; checkpoint: options of `stsbench eval` for the authors' released weights, an
+    alternative to the recipe; missing: why the row has neither recipe nor eval; not_held: why the recipe does not list the
+    row's figures as its published ones, or column -> why; note: a remark on the command.
     """
 
     recipe: Text | dict[str, Text] | None = None
@@ -79,16 +79,16 @@ class Way(PublishedModel):
         return words[words.index("--model") + 1] if "--model" in words[:-1] else None
 
     def column_recipe(self, column: str) -> str | None:
-        """Return the recipe that a column's figure is of."""
+        """Return the recipe that makes a column's figure; None for none."""
         return self.recipe.get(column) if isinstance(self.recipe, dict) else self.recipe
 
     def holds(self, column: str) -> bool:
-        """Return whether that recipe has the figure among its published ones."""
+        """Return whether the column's recipe lists the figure among its published ones."""
         return self.not_held is None or (isinstance(self.not_held, dict) and column not in self.not_held)
 
 
 def load_ways(folder: Path | None = None) -> dict[str, Way]:
-    """Return row id ("simcse:5:7") -> its way, of all files of `folder` (the shipped ones by default).
+    """Return row id ("simcse:5:7") -> way, of all files of `folder` (by default the package's).
 
     Raises StsbenchError naming file, table and row of the first mistake.
     """
@@ -108,18 +108,18 @@ def _mapping(raw: Any, where: str) -> Mapping[Any, Any]:
 
 
 def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> dict[str, Way]:
-    """Return row id -> way, of the rows for which there is one.
+    """Return row id -> way, for the rows that have one. stated: the ways of `load_ways`.
 
-    What is stated counts first. Then a row with the same figures (ENOUGH of them) as a row that has one, as tables copy each
-    other. Then the one recipe that holds all of the row's figures; with fewer than ENOUGH it has to cite the row's paper.
-    Raises StsbenchError where a way is stated for a row that is not there.
+    A stated way comes first. Then follows the way of another row with the same figures (at least ENOUGH), since tables copy
+    each other. Then the only recipe that lists all of the row's figures; for fewer than ENOUGH it must cite the row's paper.
+    Raises StsbenchError where a way is stated for a row that does not exist.
     """
     rows = {row.id: row for publication in publications for row in publication.rows}
     if wrong := next((id for id in stated if id not in rows), None):
         raise StsbenchError(f"leaderboard/reproductions states how {wrong} is made, and there is no such published row")
     resolved = dict(stated)
     same: dict[object, str] = {}
-    for id in sorted(stated, key=lambda id: rows[id].copied_from is not None):  # an original before what copies it
+    for id in sorted(stated, key=lambda id: rows[id].copied_from is not None):  # originals before their copies
         if key := _key(rows[id]):
             same.setdefault(key, id)
     holders = _holders()
@@ -134,7 +134,7 @@ def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> d
 
 
 def _key(row: PublishedRow) -> object:
-    """Return what rows of one measurement share; None for too few figures."""
+    """Return the key that copies of one row share, its heading and figures; None for too few figures."""
     heading = row.heading
     if sum(score is not None for score in row.scores) < ENOUGH:
         return None
@@ -143,7 +143,7 @@ def _key(row: PublishedRow) -> object:
 
 @cache
 def _holders() -> Holders:
-    """Return what the recipes of all methods hold."""
+    """Return figure -> recipes that list it as published, of all methods."""
     holders: defaultdict[Figure, set[tuple[str, str]]] = defaultdict(set)
     for method in names(GROUP):
         for name in recipe_names(method):
@@ -156,7 +156,7 @@ def _holders() -> Holders:
 
 
 def _by_figures(row: PublishedRow, holders: Holders) -> Way | None:
-    """Return the way by the one recipe that holds the row's figures; by one for each column where columns are recipes."""
+    """Return the way by the only recipe that lists the row's figures, or, for few labels, by one per column; else None."""
     figures = [(column, score) for column, score in _figures(row) if score is not None]
     if row.heading.protocol == "few-labels":
         recipes = {column: name for column, score in figures if (name := _single_recipe(row, [(column, score)], holders))}
@@ -184,12 +184,12 @@ def _single_recipe(row: PublishedRow, figures: Sequence[tuple[str, float]], hold
 
 
 def _cites(source: str, paper: Paper) -> bool:
-    """Return whether a recipe's source, "Gao et al. 2021 (SimCSE)", is this paper."""
+    """Return whether a recipe's source, such as "Gao et al. 2021 (SimCSE)", is `paper`."""
     return source.startswith(" ".join(filter(None, (paper.authors, str(paper.year or "")))))
 
 
 def _recipe_terms(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
-    """Return protocols, metric and task as recipes name a column."""
+    """Return the names that recipes use for a column: possible protocols, metric and task."""
     if heading.protocol == "dev":
         transfer = heading.task == "transfer"
         return (("transfer dev",), heading.metric, "Avg") if transfer else (("sts-b dev",), heading.metric, "STS-B")

@@ -1,1 +1,1 @@
-"""Entries before they are on the board: where they would rank, and how to publish them."""
+"""Submissions to the board: where new entries would rank, and how to publish them."""

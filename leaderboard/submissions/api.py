@@ -1,4 +1,4 @@
-"""`leaderboard.submit`, `leaderboard.placement`: what runs would add to a board, and where entries would rank."""
+"""The functions `leaderboard.submit` and `placement`: what runs would add to a board, and where entries would rank."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def submit(
     best_of: int | None = None, recipe: str = "", paper: str | None = None, card: str = "", note: str = "",
     open: bool = False,
 ) -> Submission:
-    """Return what runs would add to a board, where the entry would rank, and the commands that publish it; nothing is
-    written.
+    """Return the files that runs would add to a board, the entry's ranks, and the commands that publish it. Nothing is
+    written to the board.
 
-    The options are those of `add`, and so are the checks. open: commit the files on a new branch, entry-NAME; the working
-    tree and the current branch stay as they are. Nothing is ever pushed. Raises StsbenchError where `add` would.
+    The options and checks are those of `add`. open: commit the files on a new branch, entry-NAME; the working tree and the
+    current branch do not change. Nothing is ever pushed. Raises StsbenchError where `add` would.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.submit("nowhere", "my-method", board="board")
@@ -44,10 +44,10 @@ def submit(
 
 
 def placement(since: str, *, board: Folder | None = None, records: Folder | None = None) -> Placement:
-    """Return where entries rank that are new or changed since a git revision, committed or not: str() of it is Markdown.
+    """Return the ranks of entries that are new or changed since a git revision, committed or not; its str() is Markdown.
 
-    since: such as "origin/main". board, records: as `load` takes them. Raises StsbenchError outside of a checkout, and where
-    git does not know the revision.
+    since: a revision, such as "origin/main". board, records: as in `load`. Raises StsbenchError outside of a checkout, and
+    where git does not know the revision.
 
     >>> from stsbench import leaderboard
     >>> leaderboard.placement("HEAD", board="board")

@@ -1,4 +1,4 @@
-"""Git as the board's commands need it: what changed since a revision, and a commit made beside the working tree."""
+"""Git operations for submissions: changes since a revision, and a commit that leaves the working tree as it is."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from stsbench.leaderboard.records.paths import INDEX
 
 @dataclass(frozen=True)
 class EntryChange:
-    """What happened to an entry's folder: numbers of files. An entry is new where nothing of it was there before.
+    """The changes in an entry's folder. new: whether the folder did not exist before; added, changed, deleted: numbers of
+    files.
 
-    described: the text of its entry.yaml before and now, where both are there and differ.
+    described: the text of its entry.yaml before and now, if both exist and differ.
     """
 
     entry: str
@@ -30,22 +31,22 @@ class EntryChange:
 
 
 def checkout_top(folder: Path) -> Path:
-    """Return the top of the checkout that `folder` is in. Raises StsbenchError outside of one."""
+    """Return the top folder of the checkout that `folder` is in. Raises StsbenchError outside of a checkout."""
     return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
 
 
 def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
-    """Return how the entries below `folder` (a board's measured/) differ from the last revision that HEAD and `revision`
-    share.
+    """Return the changes of entries below `folder` (a board's measured/) since the last common ancestor of HEAD and
+    `revision`.
 
-    The working tree counts, with files that are not yet committed. Raises StsbenchError where git does not know `revision`.
+    Uncommitted and untracked files are included. Raises StsbenchError where git does not know `revision`.
     """
     base = _shared_with(revision, folder)
     kinds: dict[str, dict[str, str]] = {}
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
     for path, kind in {**_changed(base, folder), **dict.fromkeys(untracked, "A")}.items():
         entry, slash, file = path.partition("/")
-        if slash:  # whatever lies beside the entries is refused when the board is read
+        if slash:  # files beside the entries' folders are refused when the board is read
             kinds.setdefault(entry, {})[file] = kind
     before = set(_git(folder, "ls-tree", "--name-only", "-z", base, "./").split("\0"))
     changes = []
@@ -61,9 +62,8 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
 
 def others_since(revision: str, board: Path) -> tuple[str, ...]:
-    """Return the files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor
-    observations that its entries share, nor the index of its runs: paths from the top of the checkout. What is not in git
-    may be anybody's scratch paper."""
+    """Return the tracked files that changed since `revision`, as in `changes_since`, other than the entries of `board`,
+    their shared observations and the index of its runs: paths from the checkout's top. Untracked files are ignored."""
     top = checkout_top(board).resolve()
     inside = board.resolve().relative_to(top)
     folders = tuple(f"{(inside / name).as_posix()}/" for name in ("measured", "observations"))
@@ -73,7 +73,7 @@ def others_since(revision: str, board: Path) -> tuple[str, ...]:
 
 
 def _shared_with(revision: str, folder: Path) -> str:
-    """Return the last revision that HEAD and `revision` share."""
+    """Return the last common ancestor of HEAD and `revision`. Raises StsbenchError if git finds none."""
     checkout_top(folder)
     try:
         return _git(folder, "merge-base", revision, "HEAD").strip()
@@ -82,17 +82,17 @@ def _shared_with(revision: str, folder: Path) -> str:
 
 
 def _changed(base: str, folder: Path) -> dict[str, str]:
-    """Return Path below `folder` -> git's letter for what happened to it since `base`, committed or not; of files in git."""
+    """Return path below `folder` -> git's status letter of each tracked file changed since `base`, committed or not."""
     listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
     return dict(zip(listed[1::2], listed[::2], strict=True))
 
 
 def commit_on_branch(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:
-    """Return a commit on a new branch: HEAD's files and `files` (path from the top of the checkout -> the file with its
-    content).
+    """Create a commit on a new branch, of HEAD's files and `files` (path from the top of the checkout -> file to copy), and
+    return its id.
 
-    The working tree, the index and the current branch stay as they are. Returns the commit. Raises StsbenchError, with no
-    branch made, where the branch exists, git has nobody to name as author, or nothing would change.
+    The working tree, the index and the current branch do not change. Raises StsbenchError, and creates no branch, where the
+    branch exists, git knows no author, or nothing would change.
     """
     _git(top, "check-ref-format", "--branch", branch)
     if _git(top, "branch", "--list", branch).strip():

@@ -1,4 +1,4 @@
-"""`stsbench leaderboard submit`, `placement`: where something would stand on the board, and how it is published."""
+"""The commands `stsbench leaderboard submit` and `placement`: where entries would rank, and how to publish them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an entry stands on the board, in words: for whoever adds it, and for whoever reviews it."""
+"""Reports on the ranks of new or changed entries, for submitters and reviewers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Standing = tuple[Tab, Row]
 COLUMNS = ("entry", "new", "tab", "protocol", "column", "value", "low", "high", "first", "last", "ranked", "unranked")
-_LISTED = 10  # files named in a report
+_LISTED = 10  # the most files that a report names
 
 
 @dataclass(frozen=True, repr=False)
 class Placement(Rows):
-    """Where the entries of `changes` stand on `board`. others: files beside them that changed, too."""
+    """The ranks of new or changed entries on a board. others: changed files that are not of an entry."""
 
     board: Board
     changes: tuple[EntryChange, ...]
@@ -44,8 +44,8 @@ class Placement(Rows):
         return str(self)
 
     def to_arrow(self) -> Table:
-        """Return a table with a row for each tab that an entry stands in: its lead score with the 95 % interval, the 95 %
-        interval of its rank among how many, or why it has none."""
+        """Return a table with a row for each entry and tab: the lead score with its 95 % interval, the 95 % interval of the
+        rank and the number of ranked rows, or why the row has no rank."""
         import pyarrow
 
         columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
@@ -61,27 +61,27 @@ class Placement(Rows):
 
 
 def standings(board: Board, entry: str) -> list[Standing]:
-    """Return the tabs that an entry stands in, with its row of each, in the board's order; of an entry of prompts, those
-    of the entry whose they are."""
+    """Return the tabs with a row of an entry, each with that row, in the board's order. An entry of prompts has the rows of
+    its encoder's entry."""
     of = next((key for key, about in board.entries.items() if entry in about.prompt_entries), entry)
     return [(tab, row) for tab in board.tabs for row in tab.measured if row.entry == of]
 
 
 def headline(standing: Standing) -> str:
-    """Return "rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)"."""
+    """Return "rank 4-7 of 35 under sts:all (Spearman, all; Avg 75.97, 95 % interval 74.54 to 77.40)", a row's rank."""
     tab, row = standing
     where = f"under {tab_protocol(tab)} ({tab.title}; {_score(tab, row)})"
     return f"rank {_rank(tab, row)} {where}" if row.rank else f"not be ranked {where}: {_reason(row)}"
 
 
 def tab_protocol(tab: Tab) -> str:
-    """Return a tab's protocol as an option has it: "sts:all"."""
+    """Return a tab's protocol as the value of --protocol: "sts:all"."""
     return ":".join(filter(None, (tab.group, tab.aggregation)))
 
 
 def report(board: Board, changes: Sequence[EntryChange], others: Sequence[str] = ()) -> str:
-    """Return Markdown, for the summary of a pull request: where each new or changed entry would stand, how its
-    description differs, and which `others` files change, on which the board may depend."""
+    """Return the summary of a pull request as Markdown: where each new or changed entry would rank, how its description
+    changes, and which other files change, on which the board may depend."""
     parts = [_section(board, change) for change in changes] or ["No measured entry is new or changed."]
     if others:
         files = ", ".join(map(plain_markdown, others[:_LISTED]))
@@ -112,7 +112,7 @@ def _section(board: Board, change: EntryChange) -> str:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Return an entry.yaml's fields; none of a text that is no mapping."""
+    """Return the fields of an entry.yaml; {} for a text that is not a mapping."""
     try:
         fields = load_yaml(text)
     except (yaml.YAMLError, TooLargeError):
@@ -121,7 +121,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return a bullet for each field that differs."""
+    """Return a Markdown bullet for each field that differs."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     lines = [f"{name}: {_value_text(before.get(name))} → {_value_text(now.get(name))}" for name in names]
     return [f"- {plain_markdown(line)}" for line in lines or ["its form, and nothing it says"]]

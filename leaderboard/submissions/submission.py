@@ -1,4 +1,4 @@
-"""`leaderboard submit`: what a run adds to the board, checked and ranked before anything is written."""
+"""Submission of runs to a board: files, ranks and git commands, worked out on a copy before anything is written."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .standing import Standing, headline, standings
 
 @dataclass(frozen=True, repr=False)
 class Submission:
-    """files: what is new or changed, by path; size: of all of them, in bytes; standings: where the entry would stand;
-    branch: the one they are committed on, "" where they are not; steps: the commands that publish it."""
+    """A submission. files: paths that are new or changed; size: of all of them, in bytes; standings: tabs with the entry's
+    rows; branch: the branch of the commit, "" if nothing is committed; steps: the commands that publish it."""
 
     entry: str
     files: tuple[str, ...]
@@ -45,11 +45,11 @@ class Submission:
         return "\n".join([*self.lines(), "next:", *(f"  {step}" for step in self.steps)])
 
     def _owner(self, standing: Standing) -> str:
-        """Return "the row of X " for an entry of X's prompts."""
+        """Return "the row of X " for an entry of X's prompts, else ""."""
         return "" if standing[1].entry == self.entry else f"the row of {standing[1].entry} "
 
     def lines(self) -> list[str]:
-        """Return where the entry would rank, and its files."""
+        """Return lines that say where the entry would rank, and name its files."""
         where = f"on the branch {self.branch}" if self.branch else "to be committed"
         return [
             *(f"{self._owner(standing)}would {headline(standing)}" for standing in self.standings),
@@ -58,13 +58,13 @@ class Submission:
 
 
 def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts | None, commit: bool = False) -> Submission:
-    """Return what adding `runs` to the entry `slug` of `board` comes to; the board's folder stays as it is.
+    """Return the submission of `runs` to the entry `slug` of `board`; the board's folder does not change.
 
-    With `commit` these files become a commit on a new branch, `entry-SLUG`; neither the working tree nor the current branch
-    changes. Raises StsbenchError, with no branch made, where `leaderboard add` would refuse the records or where the board
-    would not be valid with them.
+    commit: commit the files on a new branch, `entry-SLUG`; neither the working tree nor the current branch changes. Raises
+    StsbenchError, and creates no branch, where `leaderboard add` would refuse the records or where the board would not be
+    valid with them.
     """
-    records_folder(board, None)  # refuses one whose runs lie elsewhere
+    records_folder(board, None)  # refuses a board whose runs are kept elsewhere
     top, branch = (checkout_top(board).resolve(), f"entry-{slug}") if commit else (None, "")
     with _copied(board, slug) as trial:
         try:
@@ -78,7 +78,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
         new = [path for path in listed if not _same(trial / path, board / path)]
         if top is not None:
             below = board.resolve().relative_to(top)
-            # With the whole entry: what the working tree holds of it need not be committed either.
+            # The commit gets the whole entry, because the entry's files in the working tree may not be committed yet.
             contents = {(below / path).as_posix(): trial / path for path in listed}
             commit_on_branch(top, branch, contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
         size = sum((trial / path).stat().st_size for path in new)
@@ -87,8 +87,8 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | Prompts 
 
 
 def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) -> list[str]:
-    """Return the commands that publish a submission. arguments: those of `leaderboard add`, for one that has no branch
-    yet."""
+    """Return the shell commands that publish a submission. arguments: those of `leaderboard add`, for a submission without a
+    branch."""
     slug, branch = submission.entry, f"entry-{submission.entry}"
     steps = [] if submission.branch else [
         ["git", "switch", "-c", branch], ["stsbench", "leaderboard", "add", *arguments],
@@ -99,7 +99,7 @@ def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) ->
 
 
 def as_arguments(runs: Sequence[Path], board: str | Path | None, slug: str, stated: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line with these options."""
+    """Return the arguments of `leaderboard add` for these runs and options."""
     words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():
         option = f"--{name.replace('_', '-')}"
@@ -109,7 +109,7 @@ def as_arguments(runs: Sequence[Path], board: str | Path | None, slug: str, stat
 
 
 def _folders(board: Path, submission: Submission) -> list[str]:
-    """Return what to add to git: the entry's folder, and each folder of the board that gained a file beside the entries."""
+    """Return the paths to add to git: the entry's folder, and the board's other folders that gained a file."""
     tops = dict.fromkeys(Path(path).relative_to(board).parts[0] for path in submission.files)
     return [str(board / "measured" / submission.entry), *(str(board / top) for top in tops if top != "measured")]
 
@@ -120,9 +120,9 @@ def _title(slug: str) -> str:
 
 @contextmanager
 def _copied(board: Path, slug: str) -> Iterator[Path]:
-    """Yield a board like `board` to try an addition on: a copy of the entry that may grow, links to everything else.
+    """Yield a temporary copy of `board` to try an addition on: the entry `slug` is copied, all other files are links.
 
-    Outside measured/ only files are linked: what is added to a folder that is a link would be written into the board.
+    Outside measured/, folders are created and their files linked: a file added to a linked folder would change the board.
     """
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / board.resolve().name
@@ -149,7 +149,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(trial: Path) -> list[Path]:
-    """Return the files of a trial that are no links, relative to it: those of the entry, and what was added beside the
-    entries."""
+    """Return the files of the temporary board that are not links, relative to it: those of the entry, and files added
+    outside measured/."""
     paths = sorted(Path(folder, name) for folder, _, names in os.walk(trial) for name in names)
     return [path.relative_to(trial) for path in paths if not path.is_symlink()]

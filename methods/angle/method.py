@@ -1,4 +1,4 @@
-"""AnglE (Li and Li 2024): labelled pairs ranked by an angle in complex space and by cosine, beside in-batch negatives."""
+"""AnglE (Li and Li 2024): labelled pairs ranked by an angle in complex space and by cosine, with in-batch negatives."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .options import AnglEOptions
 
 
 class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
-    """ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), by the format of the data."""
+    """The loss ibn_weight L_ibn + cosine_weight CoSENT(cosine) + angle_weight CoSENT(angle), for each format of the data."""
 
     Options = AnglEOptions
     options: AnglEOptions
 
     @classmethod
     def needs(cls, options: AnglEOptions) -> Needs:
-        """Return pairs with scores, labelled pairs alone, anchors with positives, or triplets."""
+        """Return the needs: scored pairs, labelled pairs alone, anchors with positives, or triplets."""
         if options.format == "scored":
             return Needs(scored_pairs, wrong_score=partial(check_scores, options))
         if options.format == "labelled":
@@ -37,16 +37,16 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         return Needs(partial(require_roles, roles, f"options.format {options.format}"))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the two texts of a pair with their score, or a text a role."""
+        """Return the two texts of each pair with their scores, or one view for each role."""
         if self.options.format != "scored":
             return Views([self.read(rows, role) for role in rows.roles])
         scores = rows.scores()
         if self.options.ibn_weight and (wrong := check_scores(self.options, np.array([*scores, 0.0, 1.0]))):
-            raise StsbenchError(wrong[1])  # a batch of a foreign trainer: nobody has looked at its rows before
+            raise StsbenchError(wrong[1])  # batches of another trainer were not checked before
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=scores)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return in_batch, hard_negatives, cosent and angle, those whose weights are not 0."""
+        """Return the terms in_batch, hard_negatives, cosent and angle whose weights are not 0."""
         n, vectors = len(batch), self.vectors(batch.ids, batch.mask)
         parts = vectors.split(n) if n else (vectors,) * batch.views
         if batch.scores is not None:
@@ -54,7 +54,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         return self._contrasted_terms(parts[0], parts[1], parts[2:], batch)
 
     def _pair_terms(self, first: Tensor, second: Tensor, scores: Tensor, batch: Batch) -> dict[str, Term]:
-        """Format A. first, second: (n, d); scores: (n,)."""
+        """Return the terms of format A. first, second: (n, d); scores: (n,)."""
         o, terms = self.options, {}
         if o.ibn_weight:
             term = contrast_labelled(first, second, scores, batch.shares, self.gather_mode, scale=o.ibn_scale)
@@ -64,7 +64,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
     def _contrasted_terms(
         self, queries: Tensor, keys: Tensor, negatives: tuple[Tensor, ...], batch: Batch
     ) -> dict[str, Term]:
-        """Return formats B and C. All are (n, d)."""
+        """Return the terms of formats B and C. All tensors are (n, d)."""
         o, mode = self.options, self.gather_mode
         temperature = 1 / o.ibn_scale
         if not negatives:
@@ -92,7 +92,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
         return terms
 
     def notes(self) -> list[str]:
-        """Return what the angle makes of a vector of odd width."""
+        """Return a note for vectors of odd width, which get a zero before their angle is computed."""
         width = self.backbone.vector_width
         if width % 2 == 0 or self.options.format == "positives" or not self.options.angle_weight:
             return []
@@ -100,7 +100,7 @@ class AnglE(TemplateMethod, PoolerMethod, ScoredMethod):
 
 
 def check_scores(options: AnglEOptions, scores: NDArray[np.float64]) -> tuple[int, str] | None:
-    """Return what `Needs.wrong_score` returns of scores without an order, or graded ones beside in-batch negatives."""
+    """Return the index of a score that ranking or in-batch negatives cannot use, and why, as `Needs.wrong_score` does."""
     if options.ibn_weight:
         graded = np.flatnonzero((scores != 0) & (scores != 1))
         if len(graded):

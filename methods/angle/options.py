@@ -1,4 +1,4 @@
-"""AnglE's choices (Li and Li 2024), its weights and scales by the code's names spelled out. Imports no torch."""
+"""Options of AnglE (Li and Li 2024), whose weights and scales are named as in its code, spelled out. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stsbench.settings import setting
 from stsbench.training.api.options import CleanUp, Options, full_stop_setting, template_setting
 
 _CODE = "SeanLee97/AnglE@5155458:angle_emb"
-_WEIGHED = {"format": ("scored", "labelled", "triplets")}  # the one term of positives has the weight 1
+_WEIGHED = {"format": ("scored", "labelled", "triplets")}  # format positives has one term, of weight 1
 _IN_BATCH = Where(lambda options: options.ibn_weight > 0 or (options.format == "triplets" and options.cln_weight > 0),
                   "ibn_weight above 0, or format triplets and cln_weight above 0")
 
@@ -60,7 +60,7 @@ class AnglEOptions(Options):
 
     @model_validator(mode="after")
     def _check_loss(self) -> Self:
-        """Raise ValueError for no loss at all, and for scores without an order or of no use to in-batch negatives."""
+        """Raise ValueError if no loss is left, all scores are equal, or in-batch negatives cannot use the scores."""
         if not (_IN_BATCH.holds(self) or self.cosine_weight or self.angle_weight):
             raise ValueError("angle_weight and all other weights are 0, and there is no loss: set one of them")
         scores = set(self.label_scores.values())

@@ -1,6 +1,6 @@
-"""CMLM (Yang et al. 2020): the masked words of a sentence guessed with the vector of the sentence before it.
+"""CMLM (Yang et al. 2020): masked tokens of a sentence are predicted with the vector of the sentence before it.
 
-No training code was released: this is a reading of the paper, and card.md says what is inferred.
+No training code was released: this follows the paper, and card.md says what is inferred.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt
 
 from .options import ConditionalMaskedLMOptions
 
-_TERMS = ("mlm", "mlm_back")  # the second where the sentence before is guessed, too
+_TERMS = ("mlm", "mlm_back")  # mlm_back with options.both_directions alone
 
 
 class ConditionalMaskedLM(Method):
-    """L = mean over the masked tokens of s2 of -log p(token | masked s2, P(v(s1))). One encoder reads both sentences."""
+    """The loss is the mean over masked tokens of s2 of -log p(token | masked s2, P(v(s1))). One encoder reads s1 and s2."""
 
     name = "cmlm"
     Options = ConditionalMaskedLMOptions
@@ -37,7 +37,7 @@ class ConditionalMaskedLM(Method):
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: ConditionalMaskedLMOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that cannot be trained."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError, one line, if it cannot be trained."""
         super().__init__(backbone, options)
         check_backbone(backbone)
         config = backbone.model.config
@@ -48,17 +48,17 @@ class ConditionalMaskedLM(Method):
 
     @classmethod
     def needs(cls, options: ConditionalMaskedLMOptions) -> Needs:
-        """Return sentences, and the next one of each where that is guessed."""
+        """Return the needs: sentences, with the next sentence of each where its tokens are predicted."""
         if options.sentence == "same":
             return Needs(negatives=False)
         return Needs(negatives=False, usable=partial(followed, option="options.sentence next"), reach=1)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in
-        these.
+        """Return the sentences that are encoded as vectors, then as many masked sentences, with the tokens to predict in
+        extra "mlm_labels".
 
-        In the order of the terms: s1, masked s2; in both directions s1, s2, masked s2, masked s1. Without vectors the masked
-        ones alone.
+        In the order of the terms: s1, masked s2; in both directions s1, s2, masked s2, masked s1. With options.vectors 0
+        there are only masked sentences.
         """
         options, tokenizer = self.options, self.backbone.tokenizer
         plain: Ragged = rows.ids("sentence")
@@ -70,22 +70,22 @@ class ConditionalMaskedLM(Method):
         return Views([*read, *(ids for ids, _ in pairs)], {"mlm_labels": [labels for _, labels in pairs]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """mlm: mean cross-entropy over the masked tokens of s2; mlm_back: of s1, with the vector of s2."""
+        """Return mlm, the mean cross-entropy over the masked tokens of s2, and mlm_back, of s1 with the vector of s2."""
         masked = slice(len(batch.ids) - len(batch.extra["mlm_labels"]), None)
         parts = zip(_TERMS, self._states(batch, masked).split(len(batch)), self._labels(batch), strict=False)
         return {name: Term(*self.head.loss(states, labels, self.guesses)) for name, states, labels in parts}
 
     def view_vectors(self, batch: Batch) -> None:
-        """No two vectors are compared."""
+        """Return None, as no two vectors are compared."""
         return None
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Of each term the masked tokens."""
+        """Return the number of masked tokens for each term."""
         labels = self._labels(batch)
         return {name: int((part != IGNORED).sum()) for name, part in zip(_TERMS, labels, strict=False)}
 
     def metrics(self) -> dict[str, float]:
-        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        """Return masked_accuracy, the share of this process's masked tokens that were predicted correctly."""
         return guess_metrics(self.guesses)
 
     def _states(self, batch: Batch, masked: slice) -> Tensor:
@@ -98,7 +98,7 @@ class ConditionalMaskedLM(Method):
         return conditioned_states(self.backbone, self.projections(vectors), ids, mask)
 
     def _labels(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return (n, L) of each term."""
+        """Return the labels (n, L) of each term."""
         labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
         return labels
 
@@ -112,15 +112,15 @@ def check_backbone(backbone: Backbone) -> None:
 
 
 class Projections(nn.Module):
-    """P(v): a sentence's vector and N - 1 learned projections of it, each Linear(d, d), GELU, LayerNorm."""
+    """P(v): the sentence's vector v and N - 1 learned projections of it, each Linear(d, d), GELU, LayerNorm."""
 
     def __init__(self, width: int, count: int, std: float, epsilon: float) -> None:
-        """width: d; count: N, 1 at least; std: of the linear weights, biases are 0; epsilon: of the LayerNorms."""
+        """width: d; count: N, at least 1; std: of the linear weights (biases start at 0); epsilon: of the LayerNorms."""
         super().__init__()
         self.learned = nn.ModuleList(_projection(width, std, epsilon) for _ in range(count - 1))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (n, d) -> (n, N, d), the vectors themselves first."""
+        """Return (n, N, d): the vectors (n, d) themselves, then their N - 1 projections."""
         return torch.stack([vectors, *(projection(vectors) for projection in self.learned)], 1)
 
 
@@ -132,16 +132,16 @@ def _projection(width: int, std: float, epsilon: float) -> nn.Sequential:
 
 
 def conditioned_states(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return (n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
+    """Return (n, L, d) last hidden states of the texts ids, mask (n, L), each read after its `vectors` (n, N, d).
 
-    The vectors enter behind the embeddings' LayerNorm and dropout and have neither position nor type; the text has the
-    positions that it has alone; everything attends to everything. Rows begin with a real token. EncoderError for a model
+    The vectors are inserted after the embeddings' LayerNorm and dropout, without position and type embeddings. The text
+    keeps its own positions, and attention is not restricted. Rows begin with a real token. Raises EncoderError for a model
     that is neither BERT nor RoBERTa.
     """
     check_family(backbone.model)
     count = vectors.shape[1]
     positions = own_positions(backbone.model.embeddings, ids)
-    # what stands at the first N places is overwritten: any real token serves
+    # the embeddings of the first N positions are overwritten, so that any real token can fill them
     indices = [torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, positions)]
     soft = SoftPrompt(indices[2], change=EmbeddingChange(leading=vectors))
     states: Tensor = backbone(indices[0], indices[1], soft=soft)[0]

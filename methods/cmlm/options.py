@@ -1,4 +1,4 @@
-"""Choices of conditional masked language modelling (Yang et al. 2020, as read here). Imports no torch."""
+"""Options of conditional masked language modelling (Yang et al. 2020). Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stsbench.training.api.options import Options, check_shares
 
 
 class ConditionalMaskedLMOptions(Options):
-    """Defaults: the paper's as far as they are known; no training code was released, and what has no source is inferred."""
+    """Defaults: the paper's. No training code was released, and values without a source are inferred."""
 
     default_recipe = "bert-base"
 

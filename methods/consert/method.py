@@ -1,8 +1,8 @@
-"""ConSERT (Yan et al. 2021): two views of a text made at the embedding output, NT-Xent, with or without NLI's labels.
+"""ConSERT (Yan et al. 2021): NT-Xent between two views of a text, augmented at the embeddings, with or without NLI labels.
 
-Augmentations as in section 3 and the released code: counts are rounded down, special tokens may be chosen, masks of
-attention and pooling stay those of the text, and what is kept is not rescaled. Every draw belongs to a row, whichever
-process has it.
+Augmentations are as in section 3 and the released code: counts are rounded down, special tokens may be chosen, the masks
+of attention and pooling stay those of the text, and values that are kept are not rescaled. Random numbers are drawn for
+each row, so that they do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ SLOTS = ("first", "second")
 
 
 class ConSERT(PoolerMethod):
-    """Stage sup: NLI's cross-entropy. Stage joint: that and alpha times NT-Xent on premises and on hypotheses. Stage unsup:
-    NT-Xent on plain sentences. No head: the pooled vectors are compared. Development scores, which choose the weights in the
-    released code, are of the pooler that is trained; the test's is another one, the mean over the last two layers."""
+    """Stage sup: NLI's cross-entropy. Stage joint: this and alpha times NT-Xent on premises and on hypotheses. Stage unsup:
+    NT-Xent on plain sentences. There is no head: pooled vectors are compared. Development scores, which select the weights
+    in the released code, use the trained pooler, the test options.test_pooler, by default the last two layers' mean."""
 
     Options = ConSERTOptions
     options: ConSERTOptions
     later_options = ("views", "rates", "weigh_unsup", "test_pooler")
 
     def __init__(self, backbone: Backbone, options: ConSERTOptions) -> None:
-        """Raise StsbenchError, one line, for a backbone that the options do not go with."""
+        """Raise StsbenchError, one line, for a backbone that does not fit the options."""
         super().__init__(backbone, options)
         check_backbone(options, backbone)
         supervised = trained_stages(options)[0] != "unsup"
@@ -51,12 +51,12 @@ class ConSERT(PoolerMethod):
 
     @classmethod
     def stages_for(cls, options: ConSERTOptions) -> tuple[str, ...]:
-        """Return those that options.setting is named after."""
+        """Return the stages that options.setting names."""
         return trained_stages(options)
 
     @classmethod
     def needs(cls, options: ConSERTOptions) -> Needs:
-        """Return labelled pairs alone in stages sup and joint; dropout where neither view is changed."""
+        """Return the needs: labelled pairs alone in stages sup and joint; dropout where neither view is augmented."""
         contrasted = [stage for stage in trained_stages(options) if stage != "sup"]
         return Needs(
             labelled={"sup": "only", "joint": "only"}, labelled_roles=partial(nli_roles, triplets=False),
@@ -64,26 +64,26 @@ class ConSERT(PoolerMethod):
         )
 
     def prepare_labelled(self, rows: Any) -> None:
-        """Make the classifier, by the number of labels."""
+        """Set the classifier's shape by the number of labels."""
         if self.classifier is not None:
             self.classifier.set_shape(self.backbone.vector_width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
-        """Freeze the classifier, which has no part in stage unsup."""
+        """Freeze the classifier in stage unsup, which does not use it."""
         if self.classifier is not None:
             self.classifier.requires_grad_(stage != "unsup")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentences once, and what is drawn for their two views."""
+        """Return the sentences once, with the random draws for their two views."""
         return self._draw(Views([self.read(rows, "sentence")]), "unsup", rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return premises and hypotheses; in stage joint what is drawn for two views of each."""
+        """Return premises and hypotheses; in stage joint with the random draws for two views of each."""
         views = nli_views(self, rows)
         return self._draw(views, "joint", rng) if "joint" in trained_stages(self.options) else views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: NT-Xent, of premises plus of hypotheses in stage joint; nli: the cross-entropy of unchanged texts."""
+        """Return contrastive, NT-Xent (in stage joint of premises plus of hypotheses), and nli, from unchanged texts."""
         if not batch.labelled_only:
             first, second = (self._view(batch, slot, "unsup") for slot in SLOTS)
             return {"contrastive": self._contrastive(batch, first, second, self.options.weigh_unsup)}
@@ -103,13 +103,13 @@ class ConSERT(PoolerMethod):
         return add_draws(views, names, shares(self.options, stage), self.backbone.width, pad, rng)
 
     def _view(self, batch: Batch, slot: str, stage: str) -> Tensor:
-        """Return (v * n, d) vectors of one view of all texts of the batch."""
+        """Return (v * n, d) vectors of the view `slot`, first or second, of all texts of the batch."""
         name = augmentations(self.options, stage)[SLOTS.index(slot)]
         ids, soft = changed(self.backbone, batch, slot, name)
         return self.backbone.pooled(ids, batch.mask, soft)
 
     def _contrastive(self, batch: Batch, first: Tensor, second: Tensor, weighed: bool) -> Term:
-        """Return NT-Xent of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
+        """Return the sum of NT-Xent over the v kinds of text. first, second: (v * n, d), the vectors of the two views."""
         options, n = self.options, len(batch)
         kinds = [
             contrast_views(one, two, batch.shares, self.gather_mode, temperature=options.temperature)
@@ -122,13 +122,13 @@ class ConSERT(PoolerMethod):
         """Return (unchanged vectors, adversarial ones, the nli term): E + norm * g / |g| for each token's embedding E,
         where g is the gradient of the mean cross-entropy (Miyato et al. 2017; Goodfellow et al. 2015)."""
         backbone, ids, mask = self.backbone, batch.ids, batch.mask
-        with torch.enable_grad():  # held-out rows, too, need the gradient
+        with torch.enable_grad():  # the noise needs a gradient even for held-out rows
             start = torch.zeros(*ids.shape, backbone.width, dtype=backbone.model.dtype, device=ids.device).requires_grad_()
             soft = SoftPrompt(change=EmbeddingChange(added=start))
             embedded, *states = backbone(ids, mask, (0, *STATES[backbone.pooler]), soft)
             plain = pool_padded(backbone.pooler, states, mask)
             nli = classifier.term(plain, batch)
-            # the sum over pairs is the same in every process; the mean has 1 / N of its gradient
+            # of the sum over pairs: the gradient of the mean would depend on how many pairs this process has
             (gradient,) = torch.autograd.grad(nli.value * nli.count, start, retain_graph=True)
         norms = gradient.norm(dim=-1, keepdim=True)
         noise = self.options.adversarial_norm * gradient / (norms + _TINY * batch.shares.total)
@@ -137,8 +137,8 @@ class ConSERT(PoolerMethod):
 
 
 def check_backbone(options: ConSERTOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for a pooler that is trained otherwise, and for a model whose embeddings cannot be
-    changed."""
+    """Raise StsbenchError, one line, for a pooler that ConSERT cannot train, and for a model whose embeddings cannot be
+    augmented."""
     if backbone.pooler not in _POOLERS:
         raise StsbenchError(f"consert trains the poolers {', '.join(_POOLERS)}: set backbone.pooler, not {backbone.pooler}")
     if any(view != "none" for stage in trained_stages(options) if stage != "sup" for view in augmentations(options, stage)):
@@ -148,12 +148,12 @@ def check_backbone(options: ConSERTOptions, backbone: Backbone) -> None:
 def add_draws(
     views: Views, augmentations: Sequence[str], rates: Sequence[float | None], width: int, pad: int, rng: np.random.Generator
 ) -> Views:
-    """Return `views` with what each of the two views of its texts needs, under names that begin with "first" or "second":
+    """Return `views` with the draws for the two views of its texts, under names that begin with "first" or "second":
 
-    - shuffle: extra "... order", for each position the one whose position id it gets;
+    - shuffle: extra "... order", for each position the position whose id it gets;
     - token_cutoff: extra "... cut", 1 at tokens set to 0; feature_cutoff, dropout: by_row "... cut", (n, d) and (n, L, d);
     - span: extra "... ids", the tokens, `pad` outside a window.
-    width: d. What has no draw costs `rng` nothing.
+    width: d. The augmentation none draws nothing from `rng`.
     """
     for slot, name, rate in zip(SLOTS, augmentations, rates, strict=True):
         lengths = [[len(row) for row in texts] for texts in views.tokens]
@@ -173,9 +173,9 @@ def add_draws(
 
 
 def changed(backbone: Backbone, batch: Batch, slot: str, name: str) -> tuple[Tensor, SoftPrompt | None]:
-    """Return the token ids (n, L) that a view reads, and what is done to their embeddings; None: nothing.
+    """Return the token ids (n, L) of a view, and the change of their embeddings, None for no change.
 
-    n: all texts of the batch; slot: first or second; name: the augmentation, by which the batch's draws were made.
+    n: number of texts in the batch; slot: first or second; name: the augmentation for which the batch has draws.
     """
     ids, real = batch.ids, batch.mask.bool()
     if name == "shuffle":
@@ -198,7 +198,7 @@ def _cut(mask: Tensor) -> SoftPrompt:
 
 
 def _chosen(count: int, rate: float | None, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return (count,) true at floor(count * rate) places, drawn without replacement."""
+    """Return (count,) true at floor(count * rate) positions, drawn without replacement."""
     assert rate is not None
     mask = np.zeros(count, dtype=np.bool_)
     mask[rng.permutation(count)[: int(count * rate)]] = True

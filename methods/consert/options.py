@@ -1,4 +1,4 @@
-"""ConSERT's choices (Yan et al. 2021), and what its released code does otherwise. Imports no torch."""
+"""Options of ConSERT (Yan et al. 2021), including where its released code differs from the paper. Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WEIGHED = Where(lambda options: "joint" in options.setting or options.weigh_uns
 
 
 class ConSERTOptions(Options):
-    """Defaults: the unsupervised ConSERT-base of the paper. A pair is what is done to the first and to the second view."""
+    """Defaults: the unsupervised ConSERT-base of the paper. Pairs of values are for the first and for the second view."""
 
     stages = ("sup", "joint", "unsup")
     default_recipe = "unsup-bert-base"
@@ -92,10 +92,10 @@ def trained_stages(options: ConSERTOptions) -> tuple[str, ...]:
 
 
 def augmentations(options: ConSERTOptions, stage: str) -> tuple[str, str]:
-    """Return what is done to the two views of a stage, unsup or joint."""
+    """Return the augmentations of the two views in a stage, unsup or joint."""
     return options.views if stage == "unsup" else options.joint_views
 
 
 def shares(options: ConSERTOptions, stage: str) -> tuple[float | None, float | None]:
-    """Return the rates of the two views of a stage, unsup or joint."""
+    """Return the augmentation rates of the two views in a stage, unsup or joint."""
     return options.rates if stage == "unsup" else options.joint_rates

@@ -1,4 +1,4 @@
-"""CoSENT (Su 2022): the cosines of labelled pairs are to stand in the order of their labels."""
+"""CoSENT (Su 2022): the cosines of labelled pairs learn the order of the labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .options import CoSENTOptions
 
 
 class CoSENT(ScoredMethod):
-    """Whoever has a larger label is to have a larger cosine; no classifier, and no number that a cosine should be."""
+    """Pairs with a larger label should have a larger cosine. There is no classifier, and cosines have no target values."""
 
     Options = CoSENTOptions
     options: CoSENTOptions
 
     @classmethod
     def needs(cls, options: CoSENTOptions) -> Needs:
-        """Return pairs with scores, or labelled pairs alone."""
+        """Return the needs: scored pairs, or labelled pairs alone."""
         return Needs(scored_pairs, wrong_score=unordered) if options.format == "scored" else cls.labelled_needs(options)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
@@ -30,7 +30,7 @@ class CoSENT(ScoredMethod):
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=rows.scores())
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """cosent: log(1 + the sum of exp(scale (s_i - s_j)) over pairs i, j of which j has the larger label)."""
+        """Return cosent: log(1 + sum of exp(scale (s_i - s_j)) over all pairs i, j where j has the larger label)."""
         assert batch.scores is not None
         vectors = self.vectors(batch.ids, batch.mask)
         first, second = vectors.split(len(batch)) if len(batch) else (vectors, vectors)

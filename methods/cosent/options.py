@@ -1,4 +1,4 @@
-"""CoSENT's choices (Su 2022). Imports no torch."""
+"""Options of CoSENT (Su 2022). Imports no torch."""
 
 from __future__ import annotations
 

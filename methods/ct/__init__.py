@@ -1,1 +1,1 @@
-"""Contrastive Tension (Carlsson et al. 2021): two encoders that start alike and agree on a sentence, not on two."""
+"""Contrastive Tension (Carlsson et al. 2021): two encoders, equal at first, agree on equal sentences and not on others."""

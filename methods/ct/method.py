@@ -1,4 +1,4 @@
-"""Contrastive Tension (Carlsson et al. 2021): two encoders that start alike and agree on a sentence, not on two."""
+"""Contrastive Tension (Carlsson et al. 2021): two encoders, equal at first, agree on equal sentences and not on others."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stsbench.training.modules.backbone import Backbone
 
 from .options import ContrastiveTensionOptions
 
-MODELS = ("model2", "model1")  # where both score the same, the authors' code keeps model2
+MODELS = ("model2", "model1")  # in this order, as the authors' code keeps model2 when both score the same
 
 
 class ContrastiveTension(Method):
-    """Two encoders, both trained. `backbone` is model2, which sentence-transformers tests; `first` is model1."""
+    """Two encoders that are both trained. `backbone` is model2, which sentence-transformers tests; `first` is model1."""
 
     name = "ct"
     Options = ContrastiveTensionOptions
@@ -35,27 +35,27 @@ class ContrastiveTension(Method):
         self.first = copy.deepcopy(backbone, {id(backbone.tokenizer): backbone.tokenizer})
         self.log_scale: nn.Parameter | None = None
         if options.objective == "in-batch" and options.learned_scale:
-            # of two dimensions, so that weight decay acts on it as it does in the library
+            # two dimensions, so that weight decay applies to it as in the library
             self.log_scale = nn.Parameter(torch.full((1, 1), math.log(options.scale)))
-        # a buffer: the choice by development data is stored with the weights that it was made of
+        # a buffer, so that checkpoints store the encoder that development data chose
         self.register_buffer("kept", torch.tensor(2))
-        self.in_tension = False  # before, model1 is not trained: model2 stands for both
+        self.in_tension = False  # until its stage starts, model1 is not trained, and model2 is scored for both
 
     @classmethod
     def needs(cls, options: ContrastiveTensionOptions) -> Needs:
-        """Return groups of the sentences that make a positive pair and its negative ones."""
+        """Return the needs: groups of the sentences that form a positive pair and its negative pairs."""
         return Needs(group_size=group_size(options))
 
     def start_stage(self, stage: str) -> None:
-        """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained model2 before."""
+        """Copy model2's weights to model1, as a stage of labelled rows (recipe.semi) may have trained model2."""
         self.first.load_state_dict(self.backbone.state_dict())
         self.in_tension = True
         if self.options.keep == "model1":
             self.choose("model1")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """pairs: what model1 reads and what model2 reads, a text each pair, and 1 for the positive pairs; in-batch: one
-        view, which both read."""
+        """Return, for the objective pairs, the texts of every pair for model1 and for model2, and labels, 1 for positive
+        pairs; for in-batch, one view, which both encoders read."""
         ids = rows.ids("sentence")
         if self.options.objective == "in-batch":
             return Views([ids])
@@ -63,7 +63,7 @@ class ContrastiveTension(Method):
         return Views([[ids[index] for index in first], [ids[index] for index in second]], labels=labels)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """tension: the binary cross-entropy of pairs; in_batch: the cross-entropy over the batch."""
+        """Return tension, the binary cross-entropy of pairs, or in_batch, the cross-entropy over the batch."""
         n, options = len(batch), self.options
         second = slice(n, None) if options.objective == "pairs" else slice(None)
         x = self.first.pooled(batch.ids[:n], batch.mask[:n])
@@ -76,24 +76,24 @@ class ContrastiveTension(Method):
         return {"tension": Term(ct(x, y, batch.labels), n, weight)}
 
     def view_vectors(self, batch: Batch) -> None:
-        """Return None: the two encoders start alike, and views of equal tokens are meant to be one vector."""
+        """Return None: views of the same tokens may be one vector, as both encoders have the same weights at first."""
 
     def metrics(self) -> dict[str, float]:
-        """scale: the learned factor of the similarities."""
+        """Return scale, the learned factor of the similarities."""
         return {} if self.log_scale is None else {"scale": float(self.log_scale.detach().exp())}
 
     def inference(self) -> Inference:
-        """Return the encoder that is kept; the other one is dropped."""
+        """Return the encoder that is kept, without the other."""
         return self._encoder("model1" if int(self.kept) == 1 else "model2")
 
     def candidates(self) -> dict[str, Inference]:
-        """Return both encoders, where the better one is kept."""
+        """Return both encoders if the better one is to be kept, else {}."""
         if self.options.keep != "best":
             return {}
         return {name: self._encoder(name if self.in_tension else "model2") for name in MODELS}
 
     def choose(self, name: str) -> None:
-        """Keep model1 or model2."""
+        """Set the encoder that is kept, model1 or model2."""
         self.kept.fill_(1 if name == "model1" else 2)
 
     def _encoder(self, name: str) -> Inference:
@@ -105,16 +105,16 @@ Pairs = tuple[list[int], list[int], list[int]]
 
 
 def group_size(options: ContrastiveTensionOptions) -> int:
-    """Return sentences of a group: 1 + 2 k (fresh, consecutive), 1 + k (anchor); of the objective in-batch each stands
-    alone."""
+    """Return the number of sentences in a group: 1 + 2 k (fresh, consecutive) or 1 + k (anchor); 1 for the objective
+    in-batch."""
     if options.objective == "in-batch":
         return 1
     return 1 + options.k * (1 if options.negatives == "anchor" else 2)
 
 
 def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
-    """Return what the first encoder reads, what the second one reads, and 1 where they read the same: places among `count`
-    sentences, whole groups one after another. A group gives 1 + k pairs, the positive one first.
+    """Return the sentence that each encoder reads in every pair, as indices below `count`, and 1 for positive pairs, in
+    which both read the same one. Each group yields 1 + k pairs, the positive first. ValueError for a part of a group.
     """
     size = group_size(options)
     if count % size:
@@ -135,8 +135,8 @@ def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
 
 
 def batch_term(first: Tensor, second: Tensor, scale: Tensor | float, cosine: bool, shares: Shares, mode: Gathering) -> Term:
-    """Return (CE(S) + CE(S^T)) / 2 with S_ij = scale * sim(first_i, second_j) of all processes; the right column of row i is
-    i.
+    """Return (CE(S) + CE(S^T)) / 2 with S_ij = scale * sim(first_i, second_j) over all processes, where row i has the
+    target i.
 
     first, second: (n, d), this process's rows; scale: a positive number, or a (1, 1) tensor. Source: sentence-transformers,
     ContrastiveTensionLossInBatchNegatives.

@@ -1,4 +1,4 @@
-"""Contrastive Tension's choices (Carlsson et al. 2021; sentence-transformers). Imports no torch."""
+"""Options of Contrastive Tension (Carlsson et al. 2021; sentence-transformers). Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIBRARY = "sentence-transformers, ContrastiveTensionLossInBatchNegatives"
 
 
 class ContrastiveTensionOptions(Options):
-    """Defaults: the authors' code. Dropout is `backbone.dropout`: 0 as there, null (the model's own) as in the library."""
+    """Defaults: the authors' code. Dropout is `backbone.dropout`: 0 in that code, null (the model's) in the library."""
 
     default_recipe = "bert-base"
 

@@ -1,6 +1,6 @@
-"""DeCLUTR (Giorgi et al. 2021): spans of a document that lie close to each other agree, beside masked language modelling.
+"""DeCLUTR (Giorgi et al. 2021): contrast of nearby spans of a document, with masked language modelling.
 
-Spans are sampled draw by draw as in section 3.1 and the released code, declutr/common/contrastive_utils.py in
+Spans are sampled as in section 3.1 and the released code, declutr/common/contrastive_utils.py in
 JohnGiorgi/DeCLUTR@b78ac57.
 """
 
@@ -25,23 +25,23 @@ from stsbench.training.modules.masked_lm import LMHead
 
 from .options import DeCLUTROptions
 
-_LABELS = "mlm_labels"  # labels for the anchors' views, the first in a batch
+_LABELS = "mlm_labels"  # labels of the anchors' views, which come first in a batch
 _ANCHOR, _POSITIVE = (4, 2), (2, 4)  # parameters of the Beta distributions of lengths: anchors long, positives short
 
 
 class DeCLUTR(Method):
-    """A anchors a document, read with some of their tokens masked, and P positives an anchor, read as they are.
+    """A anchors from each document, with some of their tokens masked, and P positives for each anchor, unmasked.
 
-    The masked-LM head is trained with the encoder and not part of what is tested.
+    The masked-LM head is trained with the encoder, which is tested without it.
     """
 
-    # its documents are short
+    # the sample's documents are short
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.l_max": 32, "options.l_min": 8, "backbone.max_length": 34}
     Options = DeCLUTROptions
     options: DeCLUTROptions
 
     def __init__(self, backbone: Backbone, options: DeCLUTROptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError, one line, if it does not fit the options."""
         super().__init__(backbone, options)
         check_backbone(options, backbone)
         self.lm_head = None
@@ -51,13 +51,13 @@ class DeCLUTR(Method):
 
     @classmethod
     def needs(cls, options: DeCLUTROptions) -> Needs:
-        """Return whole documents, of which spans are read, that are long enough."""
+        """Return the needs: whole documents that are long enough to draw spans from."""
         short = f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
         return Needs(whole_texts=True, usable=partial(long_enough, options), unusable=short)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return a views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of
-        the first anchor, of the second, and so on; none where options.contrastive_weight is 0."""
+        """Return A views of masked anchors, with the tokens to predict in extra "mlm_labels"; then P views of positives for
+        the first anchor, the second, and so on, or none where options.contrastive_weight is 0."""
         options, documents = self.options, rows.ids("sentence")
         drawn = [sample_spans(len(document), options, rng) for document in documents]
         anchors = [self._read(documents, [pairs[a][0] for pairs in drawn]) for a in range(options.anchors)]
@@ -71,7 +71,7 @@ class DeCLUTR(Method):
         return Views([*(ids for ids, _ in masked), *positives], {_LABELS: [labels for _, labels in masked]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: NT-Xent of all anchors and the means of their positives; mlm: the cross-entropy of masked tokens."""
+        """Return contrastive, NT-Xent of anchors and the means of their positives, and mlm, masked tokens' cross-entropy."""
         options, terms = self.options, {}
         vectors, last = self._anchors(batch)
         if options.contrastive_weight:
@@ -86,11 +86,11 @@ class DeCLUTR(Method):
         return terms
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Return the anchors and the means of their positives."""
+        """Return (A n, d) vectors of the anchors and means of their positives; None without the contrastive term."""
         return (self._anchors(batch)[0], self._positives(batch)) if self.options.contrastive_weight else None
 
     def _anchors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return (A n, d) vectors of the anchors, document by document, and (A n, L', d) their last states, anchor by
+        """Return (A n, d) vectors of the anchors, ordered by document, and (A n, L', d) their last states, ordered by
         anchor."""
         rows = slice(self.options.anchors * len(batch))
         ids, mask = _shortened(batch.ids[rows], batch.mask[rows])
@@ -100,13 +100,13 @@ class DeCLUTR(Method):
         return _by_document(vectors.unflatten(0, (self.options.anchors, -1))), states[wanted.index(-1)]
 
     def _positives(self, batch: Batch) -> Tensor:
-        """Return (A n, d) the mean over each anchor's positives, in the anchors' order."""
+        """Return (A n, d) means over each anchor's positives, ordered by document."""
         rows = slice(self.options.anchors * len(batch), None)
         vectors = self.vectors(*_shortened(batch.ids[rows], batch.mask[rows]))
         return _by_document(vectors.unflatten(0, (self.options.anchors, self.options.positives, -1)).mean(1))
 
     def _read(self, documents: list[NDArray[np.int32]], spans: list[range]) -> list[Any]:
-        """Return the ids by which the model reads one span a document: special tokens included, cut at max_length."""
+        """Return the token ids of one span of each document, with special tokens, cut at backbone.max_length."""
         pieces = [document[span.start : span.stop] for document, span in zip(documents, spans, strict=True)]
         if self.options.spans == "retokenised":
             tokenizer = self.backbone.tokenizer
@@ -116,24 +116,24 @@ class DeCLUTR(Method):
 
 
 def _by_document(vectors: Tensor) -> Tensor:
-    """Return (A, n, d), anchor by anchor -> (n A, d), document by document, as processes share documents."""
+    """Return (A, n, d) vectors as (n A, d), ordered by document, since each process has whole documents."""
     return vectors.transpose(0, 1).flatten(0, 1)
 
 
 def _shortened(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the padding that all rows have: positives are shorter than the anchors that they were padded with."""
+    """Return ids and mask without padding common to all rows, as positives are padded to the length of anchors."""
     longest = int(mask.sum(1).max())
     return ids[:, :longest], mask[:, :longest]
 
 
 def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the special tokens that the tokenizer puts before a text and behind it."""
+    """Return the special tokens that the tokenizer adds before and after a text."""
     how = {"padding": False, "truncation": False}
     special = set(tokenizer.all_special_ids)
     for text in ("a", *(tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in special)):
         inner = tokenizer(text, add_special_tokens=False, **how)["input_ids"]
         if not inner or special & set(inner):
-            continue  # a vocabulary without that word
+            continue  # the vocabulary lacks that word
         ids = tokenizer(text, **how)["input_ids"]
         first = next((start for start in range(len(ids)) if ids[start : start + len(inner)] == inner), None)
         if first is not None:
@@ -142,7 +142,7 @@ def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def check_backbone(options: DeCLUTROptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for spans that the model would read in part, and for a model that cannot be masked."""
+    """Raise StsbenchError, one line, for spans longer than the model reads, an unfit pooler, or no mask token."""
     if options.l_max > backbone.max_length:
         raise StsbenchError(
             f"options.l_max {options.l_max} is more than backbone.max_length {backbone.max_length}, at which spans are cut: "
@@ -161,9 +161,9 @@ def check_backbone(options: DeCLUTROptions, backbone: Backbone) -> None:
 
 
 def long_enough(options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
-    """Return (n,) which of the documents (a TextRows) anchors can be drawn from.
+    """Return (n,) bool, whether each document of `rows` (a TextRows) is long enough to draw anchors from.
 
-    Raises DataError, one line: for the first that is too short where options.short refuses it, and where all are.
+    Raises DataError, one line, where all documents are too short, or with options.short refuse one is.
     """
     lengths, needed = rows.lengths("sentence"), least(options)
     enough: NDArray[np.bool_] = lengths >= needed
@@ -184,15 +184,15 @@ def long_enough(options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
 
 
 def least(options: DeCLUTROptions) -> int:
-    """Return word pieces that a document needs: room for every anchor, 2 l_max each."""
+    """Return the least number of word pieces in a document: 2 l_max for every anchor."""
     return 2 * options.anchors * options.l_max
 
 
 def sample_spans(tokens: int, options: DeCLUTROptions, rng: np.random.Generator) -> list[tuple[range, list[range]]]:
-    """Return the anchors of a document of `tokens` word pieces, each with its positives: the places of their tokens.
+    """Return the anchors of a document of `tokens` word pieces, each with its positives, as ranges of token positions.
 
-    Anchors begin within slots of l_max tokens. A slot that was drawn goes, and its neighbours with it, so two anchors never
-    overlap. ValueError for a document shorter than `least`.
+    Anchors begin within slots of l_max tokens. A drawn slot and its neighbours are not drawn again, so that anchors never
+    overlap. Raises ValueError for a document shorter than `least`.
     """
     if tokens < least(options):
         raise ValueError(f"a document of {tokens} word pieces, and {least(options)} are needed")
@@ -205,8 +205,8 @@ def sample_spans(tokens: int, options: DeCLUTROptions, rng: np.random.Generator)
 
 
 def _anchor(slots: list[int], missing: int, options: DeCLUTROptions, rng: np.random.Generator) -> range:
-    """Return one anchor; its slot and the neighbours are taken out of `slots`. missing: anchors to be drawn, this one
-    included."""
+    """Return one anchor, and remove its slot and the neighbours from `slots`. missing: number of anchors still to be drawn,
+    this one included."""
     length = _length(_ANCHOR, options.l_min, options.l_max, rng)
     last = len(slots) - 1
     scarce = len(slots) // missing < missing  # a slot in the middle might leave too few for the others
@@ -224,7 +224,7 @@ def _positive(anchor: range, tokens: int, options: DeCLUTROptions, rng: np.rando
     if options.sampling == "subsuming":
         start = _integer(rng, anchor.start, anchor.stop - length)
     elif options.sampling == "adjacent":
-        # `least` leaves room for l_max tokens on one side; as in the code none begins with the document's first token
+        # `least` leaves room for l_max tokens on one side; as in the code no positive begins at the document's first token
         starts = [anchor.start - length] * (anchor.start > length) + [anchor.stop] * (anchor.stop + length <= tokens)
         start = starts[_integer(rng, 0, len(starts) - 1)]
     else:
@@ -233,7 +233,7 @@ def _positive(anchor: range, tokens: int, options: DeCLUTROptions, rng: np.rando
 
 
 def _integer(rng: np.random.Generator, low: int, high: int) -> int:
-    """Return one uniform from `low` to `high`, both among them."""
+    """Return a uniform random integer from `low` to `high`, both included."""
     return int(rng.integers(low, high, endpoint=True))
 
 

@@ -1,4 +1,4 @@
-"""DeCLUTR's choices (Giorgi et al. 2021). Imports no torch."""
+"""Options of DeCLUTR (Giorgi et al. 2021). Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DiffAug (Wang and Lu 2022): views that differ by a prefix, tuned on NLI first, then with the model contrastively.
+"""DiffAug (Wang and Lu 2022): views that differ by a prefix, which is tuned on NLI first, then with the model contrastively.
 
-Its authors watch two measures during stage 1: how far the views part, and how large the prefix is beside the text.
+In stage 1 its authors watch two measures: how far the views diverge, and the size of the prefix relative to the text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .options import DiffAugOptions
 
 
 class DiffAug(Method):
-    """Stage prefix: Eq. 4, the model frozen. Stage joint: InfoNCE between the views, with or without Eq. 4 beside it."""
+    """Stage prefix: Eq. 4 with the model frozen. Stage joint: InfoNCE between the views, with or without Eq. 4 added."""
 
     Options = DiffAugOptions
     options: DiffAugOptions
@@ -44,7 +44,7 @@ class DiffAug(Method):
     )
 
     def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError, one line, if it does not fit the options."""
         super().__init__(backbone, options)
         check_backbone(options, backbone)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
@@ -58,8 +58,8 @@ class DiffAug(Method):
 
     @classmethod
     def needs(cls, options: DiffAugOptions) -> Needs:
-        """Return NLI triplets alone for stage prefix; for stage joint a batch of them beside each of its own, by
-        options.aux_weight."""
+        """Return the needs: NLI triplets alone in stage prefix; in stage joint, sentences or pairs, and with
+        options.aux_weight a batch of triplets beside each batch."""
         roles = partial(
             pairs_or_sentence, view=options.view, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
@@ -70,13 +70,13 @@ class DiffAug(Method):
         )
 
     def prepare(self, rows: Any) -> None:
-        """Choose the texts of `diagnose`: equally spaced rows of the first stage."""
+        """Choose the texts for `diagnose`: equally spaced rows of the first stage."""
         count = min(self.options.diagnose, len(rows))
         chosen = rows.at(np.asarray(rows.rows)[np.linspace(0, len(rows) - 1, count).astype(np.int64)])
         self.sample = [np.asarray(ids) for ids in self.read(chosen, rows.roles[0])]
 
     def start_stage(self, stage: str) -> None:
-        """Stage prefix trains the modules and the classifier; stage joint what options.joint_trains says, and the head."""
+        """Set the trained weights: in stage prefix modules and classifier, in joint those of joint_trains and the head."""
         self.stage, options = stage, self.options
         joint, trains = stage == "joint", options.joint_trains
         for name, weight in self.named_parameters():
@@ -85,13 +85,13 @@ class DiffAug(Method):
             elif name.startswith("backbone."):
                 wanted = trains != "module" if joint else options.clip_frozen
             elif name.startswith("classifier."):
-                wanted = not joint or options.aux_weight > 0  # a weight without gradient is not let through by DDP
+                wanted = not joint or options.aux_weight > 0  # DDP fails on trained weights without a gradient
             else:
                 wanted = joint or options.clip_frozen
             weight.requires_grad_(wanted)
 
     def rates(self) -> dict[str, float]:
-        """Return rate 0 for what stage prefix freezes with options.clip_frozen: its gradients count in the norm alone."""
+        """Return rate 0 in stage prefix with options.clip_frozen for frozen weights, whose gradients only enter the norm."""
         frozen = self.stage == "prefix" and self.options.clip_frozen
         return {"backbone.": 0.0, "head.": 0.0} if frozen else {}
 
@@ -102,7 +102,7 @@ class DiffAug(Method):
         return self.template.wrap(self.template.pieces(rows.texts(role), self.backbone.max_length - 2))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence twice, or as many views as the data have roles, in their order."""
+        """Return the sentence twice, or a view for each role of the data, in their order."""
         return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
@@ -120,7 +120,7 @@ class DiffAug(Method):
                 temperature=options.temperature, similarity=options.similarity,
             )
         }
-        if batch.labelled is not None:  # none goes with held-out rows
+        if batch.labelled is not None:  # held-out rows come without labelled ones
             nli = self._nli(batch.labelled)
             terms["nli"] = Term(nli.value, nli.count, options.aux_weight)
         return terms
@@ -139,11 +139,11 @@ class DiffAug(Method):
         return first, second
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """nli: the labelled rows that go with the batch."""
+        """Return nli, the number of labelled rows that accompany the batch."""
         return {} if batch.labelled is None else {"nli": len(batch.labelled)}
 
     def inference(self) -> Inference:
-        """Return the mask's vector under the modules of options.at_test, without template's own vector and head."""
+        """Return the encoder of the mask's vector under the modules of options.at_test, without denoising and head."""
         options, modules = self.options, self.modules_of_views
         prompt = Prompt(
             options.template, full_stop=options.full_stop, prefixes=modules.tested(),
@@ -152,17 +152,17 @@ class DiffAug(Method):
         return Inference(modules.model(self.backbone), self.backbone.tokenizer, "mask", prompt=prompt)
 
     def notes(self) -> list[str]:
-        """Return how many weights are trained beside the model, and how many a test needs."""
+        """Return a line with the number of weights of the modules, in training and at test."""
         trained = sum(weight.numel() for name, weight in self.named_parameters() if is_module(name))
         prefix, model = self.modules_of_views.prefix, sum(weight.numel() for weight in self.backbone.model.parameters())
         if prefix is None:
-            model -= trained * (self.options.module == "lora")  # whose weights count among the backbone's own
+            model -= trained * (self.options.module == "lora")  # LoRA's weights are among the backbone's
             return [f"{self.options.module}: {trained:,} weights beside the model's {model:,}"]
         share = f"{prefix.effective / model:.1%} of the model's {model:,}"
         return [f"prefix: {trained:,} weights in training, {prefix.effective:,} at test ({share})"]
 
     def diagnose(self) -> dict[str, float]:
-        """In stage prefix: delta (raw and of unit vectors), the same by dropout alone, and kappa of prefixes."""
+        """Return, in stage prefix, delta (of raw and of unit vectors), delta by dropout alone, and kappa of prefixes."""
         if self.stage != "prefix" or not self.sample:
             return {}
         device = next(self.parameters()).device
@@ -192,21 +192,21 @@ class DiffAug(Method):
         return measures
 
     def _sets(self, batch: Batch) -> Tensor:
-        """Return (v * n,) the set of each row: the first view's, then the others'."""
+        """Return (v * n,) the number of each row's set of modules, the first view's rows first."""
         numbers = [min(view, self.modules_of_views.sets - 1) for view in range(batch.views)]
         return torch.tensor(numbers, device=batch.ids.device).repeat_interleave(len(batch))
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
-        """Return (n, d) last states at the template's mask, each row under its own set."""
+        """Return (n, d) last states at the template's mask, each row with its own set of modules."""
         return self.modules_of_views.at(self.backbone, ids, mask, self.template.mask_indices(mask), which)
 
     def _nli(self, batch: Batch) -> Term:
-        """Return Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
+        """Return Eq. 4, the mean over two pairs of each triplet, entailment and contradiction."""
         return self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
 
     def _template_alone(self, counts: Tensor, which: Tensor) -> Tensor:
-        """Return (n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each
-        set."""
+        """Return (n, d) the mask's vectors of the template alone, positioned as around a text of `counts` (n,) tokens, each
+        with the set `which` (n,)."""
         options, modules, backbone = self.options, self.modules_of_views, self.backbone
         parts, rows = [], []
         for number in which.unique().tolist():
@@ -222,14 +222,14 @@ class DiffAug(Method):
 
 
 def check_backbone(options: DiffAugOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for another pooler than mask, and for an option without meaning for the model."""
+    """Raise StsbenchError, one line, for another pooler than mask, and for options that the model does not support."""
     if backbone.pooler != "mask":
         raise StsbenchError(f"diffaug reads the template's mask: set backbone.pooler=mask, not {backbone.pooler}")
     check_prompted(backbone, options.denoise_start)
 
 
 def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Backbone) -> None:
-    """Raise StsbenchError where prefix, template and the longest sentence are more than the model has positions for."""
+    """Raise StsbenchError where prefix, template and the longest sentence exceed the model's positions."""
     limit = position_limit(backbone.model, backbone.tokenizer)
     sets = 1 if options.views == "same" else 2
     prefix = sets * options.prefix_length if options.module == "prefix" else 0
@@ -242,7 +242,7 @@ def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Bac
 
 
 class ViewModules(nn.Module):
-    """The modules of all views: set 0 is the first view's, the last set that of every other view."""
+    """The prefixes, adapters or LoRA weights of the views: set 0 for the first view, the last set for all others."""
 
     def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
         super().__init__()
@@ -260,16 +260,16 @@ class ViewModules(nn.Module):
             self.bottlenecks = Bottlenecks(
                 config, sets=self.sets, rank=options.rank, activation=options.adapter_activation
             )
-        else:  # its weights live inside the backbone's linear layers, and are named lora there
+        else:  # LoRA's weights are inside the backbone's linear layers
             add_lora(backbone.model, self.sets, options.rank, options.lora_scale)
 
     def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor, which: Tensor) -> Tensor:
-        """Return (n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set
-        numbers."""
+        """Return (n, d) last states at the positions `indices` (n,), each row with its own set. ids, mask: (n, L); which:
+        (n,) numbers of sets."""
         if self.prefix is not None:
             soft = SoftPrompt(prefix=self.prefix(self.visible(which)))
             return backbone.at(ids, mask, indices, soft)
-        if backbone.chunk is not None:  # a chunk is computed again when the module no longer acts
+        if backbone.chunk is not None:  # chunks are recomputed after the module is detached
             raise StsbenchError(
                 f"training.chunk must be null with options.module {self.options.module}: only a prefix goes with it"
             )
@@ -277,7 +277,7 @@ class ViewModules(nn.Module):
             with attached(backbone.model, self.bottlenecks, which):
                 return backbone.at(ids, mask, indices)
         parts, rows = [], []
-        for number in which.unique().tolist():  # peft has one set act at a time
+        for number in which.unique().tolist():  # peft applies one set at a time
             chosen = (which == number).nonzero().squeeze(1)
             with using(backbone.model, number):
                 parts.append(backbone.at(ids[chosen], mask[chosen], indices[chosen]))
@@ -286,13 +286,13 @@ class ViewModules(nn.Module):
         return torch.empty_like(states).index_copy(0, torch.cat(rows), states)
 
     def acting(self, backbone: Backbone, number: int) -> AbstractContextManager[Any]:
-        """Set `number` at work inside the backbone; a prefix has to be handed over, see `prefixed`."""
+        """Apply the set `number` inside the backbone within the context. Prefixes are passed instead (see `prefixed`)."""
         if self.bottlenecks is not None:
             return attached(backbone.model, self.bottlenecks, number)
         return nullcontext() if self.prefix is not None else using(backbone.model, number)
 
     def prefixed(self, number: int) -> Callable[[int], Prefix] | None:
-        """Return rows -> a prefix of which each row sees the slots of set `number`; None without prefixes."""
+        """Return a function from a number of rows to a prefix with the slots of set `number`; None without prefixes."""
         encoder = self.prefix
         if encoder is None:
             return None
@@ -300,13 +300,13 @@ class ViewModules(nn.Module):
         return lambda rows: encoder(self.visible(torch.full((rows,), number, device=device)))
 
     def visible(self, which: Tensor) -> Tensor:
-        """Return (n, P) bool, the slots of each row's set. which: (n,)."""
+        """Return (n, P) bool, true at the prefix slots of each row's set. which: (n,) numbers of sets."""
         length = self.options.prefix_length
         slots = torch.arange(self.sets * length, device=which.device) // length
         return slots == which.unsqueeze(1)
 
     def tested(self) -> tuple[KeyValues, ...]:
-        """Return the prefixes of the test, by options.at_test; several are averaged over."""
+        """Return the prefixes for the test, by options.at_test; the vectors of several are averaged."""
         if self.prefix is None:
             return ()
         whole, length = self.prefix.plain(), self.options.prefix_length
@@ -317,15 +317,15 @@ class ViewModules(nn.Module):
         return {"first": (parts[0],), "second": (parts[1],), "average": tuple(parts)}[self.options.at_test]
 
     def combined(self) -> Bottlenecks | None:
-        """Return the adapter of the test: the sum of both sets, or one of them."""
+        """Return the adapter for the test, the sum of both sets or one of them; None without adapters."""
         if self.bottlenecks is None:
             return None
         at = {"first": 0, "second": 1}.get(self.options.at_test)
         return self.bottlenecks.summed() if at is None else self.bottlenecks.one(at)
 
     def model(self, backbone: Backbone) -> Any:
-        """Return the plain transformers model of the test: with LoRA a copy that holds the sum of both sets, or one of
-        them."""
+        """Return the transformers model for the test: with LoRA a copy into which both sets, or one of them, are
+        merged."""
         if self.options.module != "lora":
             return backbone.model
         at: Any = {"first": 0, "second": 1}.get(self.options.at_test, "sum")
@@ -333,19 +333,19 @@ class ViewModules(nn.Module):
 
 
 def is_module(name: str) -> bool:
-    """Return whether a parameter of the method, by its name, is of the views' modules."""
+    """Return whether the parameter called `name` belongs to the views' modules."""
     return name.startswith("modules_of_views.") or ("lora_" in name and ".set" in name)
 
 
 class PrefixEncoder(nn.Module):
-    """Embedding(P, d) -> Linear(d, d) -> tanh -> Linear(d, 2 * layers * d), cut into a key and a value a layer and slot.
+    """Embedding(P, d) -> Linear(d, d) -> tanh -> Linear(d, 2 * layers * d), split into a key and a value for each layer.
 
-    Li and Liang (2021), Prefix-Tuning, section 4.3, as DiffAug's code has it: layer m reads block 2m as keys and block
-    2m + 1 as values. Weights from N(0, std^2), biases 0.
+    Li and Liang (2021), Prefix-Tuning, section 4.3, as in DiffAug's code: layer m reads block 2m as keys and block 2m + 1 as
+    values. Weights start from N(0, std^2), biases at 0.
     """
 
     def __init__(self, length: int, width: int, layers: int, dropout: float, std: float = 0.02) -> None:
-        """length: P, slots of all prefixes together; dropout: on keys and values, anew for each row of a batch."""
+        """length: P, the slots of all prefixes together; dropout: on keys and values, drawn for each row of a batch."""
         super().__init__()
         self.length, self.layers = length, layers
         self.embedding = nn.Embedding(length, width)
@@ -359,29 +359,29 @@ class PrefixEncoder(nn.Module):
 
     @property
     def effective(self) -> int:
-        """Return numbers that a test needs: 2 * layers * P * d."""
+        """Return the number of values that a test needs: 2 * layers * P * d."""
         return self.length * int(self.outer.out_features)
 
     def slots(self) -> Tensor:
-        """Return (2 * layers, P, d) keys and values by turns, without dropout."""
+        """Return (2 * layers, P, d) alternating keys and values, without dropout."""
         blocks: Tensor = self.outer(torch.tanh(self.inner(self.embedding.weight))).unflatten(1, (2 * self.layers, -1))
         return blocks.transpose(0, 1)
 
     def forward(self, visible: Tensor) -> Prefix:
-        """Return the prefix of n rows, of which each sees some slots. visible: (n, P) bool."""
+        """Return the prefix for n rows. visible: (n, P) bool, the slots that each row attends to."""
         slots = self.dropout(self.slots().unsqueeze(1).expand(-1, len(visible), -1, -1))
         return Prefix(slots[0::2], slots[1::2], visible)
 
     def plain(self) -> KeyValues:
-        """Return all slots as they are tested: (layers, P, d) keys and values, without gradient."""
+        """Return all slots for the test: (layers, P, d) keys and values, without dropout and gradient."""
         slots = self.slots().detach()
         return KeyValues(slots[0::2].contiguous(), slots[1::2].contiguous())
 
 
 def divergence(first: Tensor, second: Tensor) -> tuple[float, float]:
-    """Return the mean over n texts of ||f(x) - f(x+)||_2, of the vectors as they are and of length 1. first, second: (n, d).
+    """Return the mean over n texts of ||f(x) - f(x+)||_2 (not squared), for raw and for unit vectors. first, second: (n, d).
 
-    Wang and Lu (2022), DiffAug, section 5.2: representation divergence, not squared.
+    Wang and Lu (2022), DiffAug, section 5.2: representation divergence.
     """
     raw = (first - second).norm(dim=1).mean()
     normalised = (functional.normalize(first, dim=1) - functional.normalize(second, dim=1)).norm(dim=1).mean()
@@ -389,10 +389,10 @@ def divergence(first: Tensor, second: Tensor) -> tuple[float, float]:
 
 
 def convergence(backbone: Backbone, modules: ViewModules, ids: Tensor, mask: Tensor, which: Tensor) -> float:
-    """Return kappa = 1 / 2M sum over layers of (mean row norm of the text's keys - the prefix's) and the same of values.
+    """Return kappa = 1 / 2M sum over M layers, keys and values of (mean row norm of the text - mean row norm of the prefix).
 
-    Rows are (d,), all heads side by side; the text's: of every real token of the n rows ids (n, L), each under the prefix of
-    its set `which` (n,). Signed. Wang and Lu (2022), DiffAug, section 5.2: weight convergence.
+    Rows are (d,), all heads concatenated. The text's rows are of all real tokens of ids (n, L), each text with the prefix of
+    its set `which` (n,). kappa may be negative. Wang and Lu (2022), DiffAug, section 5.2: weight convergence.
     """
     assert modules.prefix is not None
     layers = backbone.model.encoder.layer
@@ -409,7 +409,7 @@ def convergence(backbone: Backbone, modules: ViewModules, ids: Tensor, mask: Ten
 
 
 def by_dropout(backbone: Backbone, ids: Tensor, mask: Tensor, indices: Tensor) -> tuple[float, float]:
-    """Return `divergence` of two passes that differ by dropout alone, without prefix: the reference. Modes are put back."""
+    """Return `divergence` of two passes that differ by dropout alone, without prefix, for reference. Modes are restored."""
     training = backbone.training
     backbone.train()
     try:

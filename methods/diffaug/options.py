@@ -1,4 +1,4 @@
-"""DiffAug's choices (Wang and Lu 2022): its variants, and its released code's oddities. Imports no torch."""
+"""Options of DiffAug (Wang and Lu 2022), including its variants and where its released code differs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DENOISED = {"denoise": True}
 
 
 class DiffAugOptions(Options):
-    """Defaults: DiffAug with different prefixes as the paper describes it."""
+    """Defaults: DiffAug with a different prefix for each view, as the paper describes it."""
 
     stages = ("prefix", "joint")
     default_recipe = "bert-base-semi"

@@ -1,4 +1,4 @@
-"""DiffCSE (Chuang et al. 2022): SimCSE, and a vector that knows how its sentence differs from a changed one."""
+"""DiffCSE (Chuang et al. 2022): SimCSE, with a discriminator that finds replaced tokens by the sentence's vector."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LABELS = " labels"
 
 
 class DiffCSE(ProjectedMethod):
-    """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
+    """The loss L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
 
-    # no masked LM is in the package: what reads its words or masks stands as it does without them
+    # the package contains no masked LM, so the sample's training uses the one operator that needs no generator
     sample_settings: ClassVar[Mapping[str, Any]] = {
         "options.generator": None, "options.operators": ["delete"], "options.mask_ratio": 0.3, "options.task": "rtd",
     }
@@ -40,7 +40,7 @@ class DiffCSE(ProjectedMethod):
     options: DiffCSEOptions
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for one that does not fit the options."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError, one line, if it does not fit the options."""
         super().__init__(backbone, options)
         self.auxiliary = Auxiliary(backbone, options) if options.rtd_weight > 0 else None
         self.projector = self._projector()
@@ -53,7 +53,7 @@ class DiffCSE(ProjectedMethod):
 
     @classmethod
     def needs(cls, options: DiffCSEOptions) -> Needs:
-        """Return sentences, or pairs and hard negatives; the next sentence where that is changed."""
+        """Return the needs: sentences, or pairs and hard negatives; a next sentence where that one is changed."""
         alone = options.sentence == "same"
         return Needs(
             partial(pairs_or_sentence, view=options.view),
@@ -62,11 +62,11 @@ class DiffCSE(ProjectedMethod):
         )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentences, then changed copies of them, block by block (`ViewMaker`)."""
+        """Return the sentences' views, then changed copies of them, block by block (see `ViewMaker`)."""
         return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: InfoNCE between the projected vectors; rtd and its like: the auxiliary terms, one a block."""
+        """Return contrastive, InfoNCE between the projected vectors, and the auxiliary terms, such as rtd, of each block."""
         options, n, changed = self.options, len(batch), self._changed(batch)
         views = n * self._sentence_views(batch)
         encoded, encoded_mask = batch.ids[:views], batch.mask[:views]
@@ -91,27 +91,27 @@ class DiffCSE(ProjectedMethod):
         return terms
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Return (n, d') projected vectors of the sentence's two views; None where they are not contrasted."""
+        """Return (n, d') projected vectors of the sentence's two views; None without the contrastive term."""
         return super().view_vectors(batch) if self.options.contrastive else None
 
     def metrics(self) -> dict[str, float]:
-        """Of the detector: its accuracy, on replaced and on original tokens, and the share of replaced ones."""
+        """Return the discriminator's accuracy over all, replaced and original tokens, and the share of replaced tokens."""
         return self.auxiliary.metrics() if self.auxiliary is not None else {}
 
     def inputs(self) -> dict[str, str]:
-        """Return the generator's digest by name; nothing without a generator."""
+        """Return the generator's digest; {} without a generator."""
         generator = self.changer.generator if self.changer is not None else None
         return {"generator": generator.digest} if generator is not None else {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Of the auxiliary terms the tokens that they are the mean over."""
+        """Return, for each auxiliary term, the number of tokens in its mean."""
         if self.auxiliary is None:
             return {}
         counted = [count for block in self._changed(batch) for count in self.auxiliary.counted(block).items()]
         return {name: int(tokens.sum()) for name, tokens in counted}
 
     def _sentence_views(self, batch: Batch) -> int:
-        """Return how many views come before the blocks of changed copies."""
+        """Return the number of views before the blocks of changed copies."""
         copies = len(blocks(batch.extra))
         return batch.views - copies if self.options.augmented_as else batch.views // (1 + copies)
 
@@ -127,7 +127,7 @@ class DiffCSE(ProjectedMethod):
         return changed
 
     def _projector(self) -> nn.Module | None:
-        """Return what stands before the contrastive loss and, with condition projected, before the discriminator."""
+        """Return the projector of vectors for the contrastive loss and, with condition projected, for the discriminator."""
         options, width = self.options, self.backbone.vector_width
         reader = self.auxiliary.discriminator if self.auxiliary is not None and options.condition == "projected" else None
         if options.projector == "none" or not (options.contrastive or reader):
@@ -153,19 +153,19 @@ class DiffCSE(ProjectedMethod):
 
 
 class ViewMaker:
-    """Rows to views: V of sentences (the sentence twice, or what the data give, anchor first), then blocks of changed ones.
+    """Makes views of rows: V views of sentences (the sentence twice, or one for each role of the data, anchor first), then
+    blocks of changed copies.
 
-    A block is one operator on one sentence ("same" or "next"), blocks in the order of options.sentence, then of
-    options.operators, of which combine "choice" draws one a batch. It holds a copy of each sentence view, drawn on its own
-    (with options.augmented_as of the first only), and in extra, under names that begin with "OPERATOR SENTENCE":
-
-    - replace: the copy is masked; "... original" the ids before, "... labels" these at chosen places, else IGNORED;
-    - insert: the copy has [MASK] tokens added; "... labels" 1 at these, 0 elsewhere;
-    - delete: the copy lacks tokens; "... labels" 1 at those whose left neighbour is gone, 0 elsewhere.
+    Each block applies one operator to one sentence ("same" or "next"). Blocks are in the order of options.sentence, then of
+    options.operators; combine "choice" draws one operator for each batch. A block has a copy of each sentence view, changed
+    independently (with options.augmented_as only of the first view). Extra, in names that begin with "OPERATOR SENTENCE":
+    - replace: the copy is masked; "... original": ids before; "... labels": these at chosen positions, else IGNORED;
+    - insert: [MASK] tokens are added; "... labels": 1 at these, 0 elsewhere;
+    - delete: tokens are removed; "... labels": 1 where the left neighbour was removed, 0 elsewhere.
     """
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """Raise StsbenchError for a tokenizer without the mask token that replace and insert need."""
+        """Take the options. Raises StsbenchError for a tokenizer without the mask token that replace and insert need."""
         self.options, self.max_length, self.tokenizer = options, backbone.max_length, backbone.tokenizer
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
         self.special, self.mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
@@ -176,8 +176,8 @@ class ViewMaker:
             )
 
     def __call__(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the views of one batch. Sentences as they are cost `rng` nothing. Changed copies are of repeated ones,
-        too."""
+        """Return the views of one batch. Unchanged sentences draw nothing from `rng`. Views with repetitions are copied and
+        changed with these."""
         options = self.options
         first, *later = rows.roles if options.view == "given" else ("sentence", "sentence")
         plain = rows.ids(first)
@@ -201,7 +201,7 @@ class ViewMaker:
         return rows.ids(role) if self.repeater is None else self.repeater(rows, role, rng)
 
     def _add(self, views: Views, operator: Operator, sentence: str, ids: Ragged, rng: np.random.Generator) -> None:
-        """One changed copy of one view."""
+        """Append a changed copy of the view `ids`, with its labels, to `views`."""
         options, name = self.options, f"{operator} {sentence}"
         if operator == "replace":
             shares = options.mask_ratio, options.masked, options.random
@@ -216,16 +216,16 @@ class ViewMaker:
 
 
 def blocks(extra: Iterable[str]) -> list[tuple[str, str]]:
-    """Return (operator, sentence) of each block, in the order of its views. extra: that of Views or Batch, or its names."""
+    """Return (operator, sentence) of each block, in the order of the views. extra: the names in extra of Views or Batch."""
     names = [name.removesuffix(_LABELS).split(" ") for name in extra if name.endswith(_LABELS)]
     return [(operator, sentence) for operator, sentence in names]
 
 
 @dataclass(frozen=True)
 class Block:
-    """m sentences changed by one operator, as `ViewMaker` made them. sentence: "same" or "next"; the tensors are (m, L).
+    """A block of m sentences that `ViewMaker` changed by one operator. sentence: "same" or "next"; the tensors are (m, L).
 
-    ids: masked, lengthened or shortened; original: before that, of the operator replace, else None.
+    ids: the changed sentences; original: for the operator replace the ids before, else None.
     """
 
     operator: str
@@ -237,12 +237,12 @@ class Block:
 
     @property
     def ending(self) -> str:
-        """Of the names of its terms."""
+        """Return the ending of the names of the block's terms."""
         return f"_{self.operator}" * (self.operator != "replace") + f"_{self.sentence}" * (self.sentence != "same")
 
 
 class Changer(nn.Module):
-    """From a copy that was masked, lengthened or shortened to what the discriminator reads. Nothing here is trained."""
+    """Fills changed copies with the generator's tokens, for the discriminator to read. Nothing here is trained."""
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
         """Raise StsbenchError, one line, for a generator that does not fit the encoder."""
@@ -253,9 +253,9 @@ class Changer(nn.Module):
             self.generator = Generator(backbone, options.generator, options.generator_mode)
 
     def forward(self, operator: str, ids: Tensor, mask: Tensor, labels: Tensor, original: Tensor | None) -> Tensor:
-        """Return (m, L) token ids: the generator's, where it has a say, and 0 on padding, as in the released code.
+        """Return (m, L) token ids, the generator's at masked or (options.replace) all tokens, 0 at padding as in the code.
 
-        labels: of `ViewMaker`; original: the unchanged ids of the operator replace. Slot 0 stays what it was.
+        labels: as made by `ViewMaker`; original: the unchanged ids for the operator replace. Slot 0 is not changed.
         """
         if self.generator is not None and operator != "delete":
             chosen = labels == 1 if operator == "insert" else labels != IGNORED
@@ -269,13 +269,13 @@ class Changer(nn.Module):
 
 
 class Auxiliary(nn.Module):
-    """Discriminator and its heads (section 3.2; Table 3 for the tasks other than detection)."""
+    """The discriminator and its heads (section 3.2; Table 3 for other tasks than detection)."""
 
     special: Tensor  # token ids
     found: Tensor  # (4,) correct on replaced, replaced, correct on original, original: tokens since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
-        """Start the discriminator as a copy of the encoder, its heads as torch draws them or, for words, as stored."""
+        """Copy the encoder as the discriminator; its heads are random or, for words, the checkpoint's masked-LM head."""
         super().__init__()
         self.options = options
         self.discriminator = Conditioned(backbone)
@@ -291,8 +291,8 @@ class Auxiliary(nn.Module):
         self.register_buffer("found", torch.zeros(4, dtype=torch.long))
 
     def forward(self, block: Block, ids: Tensor, first: Tensor) -> dict[str, Term]:
-        """Return the terms of one block. ids: (m, L), `Changer`'s or the block's own; first: (m, d) sentence vectors for
-        slot 0."""
+        """Return the terms of a block. ids: (m, L), from `Changer` or the block itself; first: (m, d) sentence vectors that
+        replace slot 0."""
         if first.shape[1] != self.discriminator.width:
             raise StsbenchError(
                 f"the discriminator reads vectors of width {self.discriminator.width}, and the sentence vectors have "
@@ -321,20 +321,20 @@ class Auxiliary(nn.Module):
         return {name: Term(value, int(counted.sum()), weight)}
 
     def counted(self, block: Block) -> dict[str, Tensor]:
-        """Return term -> (m, L) the tokens that it is the mean over, known before anything is computed."""
+        """Return term -> (m, L) bool, the tokens in its mean. Needs no forward pass."""
         task, ending, real = self.options.task, block.ending, block.mask.bool()
         if task == "conditional_mlm":
             return {f"conditional_mlm{ending}": block.labels != IGNORED}
         tokens = self._counted(real, block.ids if block.original is None else block.original)
         if task == "corrective_lm":
             tokens = tokens & real
-            tokens[:, 0] = False  # there stands the vector
+            tokens[:, 0] = False  # slot 0 is the sentence vector
             return dict.fromkeys((f"corrective_lm{ending}", f"copy{ending}"), tokens)
         return {f"rtd{ending}": tokens}
 
     def metrics(self) -> dict[str, float]:
-        """Return shares of this process's attended tokens, slot 0 among them, classified correctly since the last call:
-        of all, of replaced, of original ones."""
+        """Return the shares of this process's attended tokens, slot 0 included, that were classified correctly since the
+        last call, over all, replaced and original tokens, and the share of replaced tokens."""
         right_replaced, replaced, right_original, original = self.found.tolist()
         self.found.zero_()
         if not replaced + original:
@@ -347,7 +347,7 @@ class Auxiliary(nn.Module):
         }
 
     def _counted(self, real: Tensor, reference: Tensor) -> Tensor:
-        """Return (m, L) which positions the mean is over; `reference` says where special tokens stand."""
+        """Return (m, L) bool, the positions in the mean. reference: (m, L) ids, of which special tokens may be left out."""
         if self.options.rtd_mean == "all":
             return torch.ones_like(real)
         if self.options.rtd_mean == "attended":

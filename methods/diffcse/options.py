@@ -1,4 +1,4 @@
-"""DiffCSE's choices (Chuang et al. 2022), each ablation of the paper one or two of them. Imports no torch."""
+"""Options of DiffCSE (Chuang et al. 2022), including the paper's ablations. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _CONTRASTIVE = {"contrastive": True}
 
 
 def changes(options: DiffCSEOptions) -> bool:
-    """Return whether any changed copy of a sentence is made."""
+    """Return whether the method makes changed copies of sentences."""
     return options.rtd_weight > 0 or options.augmented_as is not None
 
 
 def detects(options: DiffCSEOptions) -> bool:
-    """Return whether a discriminator says of every token if it has been changed; its loss may count padding, too."""
+    """Return whether a discriminator classifies every token as changed or not. Its loss may include padding."""
     return options.rtd_weight > 0 and options.task == "rtd"
 
 
 def generates(options: DiffCSEOptions) -> bool:
-    """Return whether a generator fills places of the changed copies."""
+    """Return whether a generator fills in tokens of the changed copies."""
     return changes(options) and options.task != "conditional_mlm" and options.operators != ("delete",)
 
 
 _CHANGED = Where(changes, "rtd_weight above 0, or augmented_as")
-_WORDS = {"task": ("rtd", "corrective_lm")}  # what the generator says is read
+_WORDS = {"task": ("rtd", "corrective_lm")}  # the tasks that read the generator's tokens
 _GENERATED = (_CHANGED, _WORDS, {"operators": Values(lambda operators: operators != ("delete",), "with replace or insert")})
 _REPLACED = {"operators": Values(lambda operators: "replace" in operators, "with replace")}
 
 
 class DiffCSEOptions(Options):
-    """Defaults: what produced the published scores; rates and weights are those of BERT-base on STS.
+    """Defaults: the settings that produced the published scores, with rates and weights of BERT-base on STS.
 
-    With projector none the vector that conditions the discriminator is the encoder's own, whether it is called projected or
-    raw: the default, projected, is accepted and raw refused.
+    With projector none, condition makes no difference, as there is no projected vector: its default, projected, is accepted,
+    and raw is refused.
     """
 
     default_recipe = "bert-base-sts"
@@ -133,7 +133,7 @@ class DiffCSEOptions(Options):
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:
-        """Raise ValueError for a change of sentences that has no meaning, or several."""
+        """Raise ValueError for options of the changed sentences that contradict each other or have no effect."""
         operators = f"[{', '.join(self.operators)}]"
         if not self.operators or len(set(self.operators)) < len(self.operators):
             raise ValueError(f"operators takes one or more of replace, insert, delete, each once, not {operators}")

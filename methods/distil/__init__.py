@@ -1,1 +1,1 @@
-"""Distillation: any encoder teaches a smaller one."""
+"""Distillation of any encoders into a smaller one."""

@@ -1,4 +1,4 @@
-"""Distillation: a smaller encoder learns vectors, similarities or rankings of any other ones. No labels."""
+"""Distillation: a smaller encoder learns vectors, similarities or rankings of any other encoders, without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VECTORS, _SIMILARITIES = "teacher vectors", "teacher similarities"  # keys of V
 
 
 class Distil(Method):
-    """One text a row, read by the student and, as the data give it, by the teachers, which are not trained."""
+    """Each row has one text. The student reads it tokenised and cut, the teachers, which are not trained, as it is."""
 
     Options = DistilOptions
     options: DistilOptions
@@ -33,25 +33,25 @@ class Distil(Method):
     }
 
     def __init__(self, backbone: Backbone, options: DistilOptions) -> None:
-        """Start without the teachers, which are read when they are first asked."""
+        """Build the student and the projection. The teachers are loaded on first use."""
         super().__init__(backbone, options)
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
         self.teachers = Teachers(models, "options.teachers", backbone.offline)
         compares = options.objective == "vectors"
         self.pca = PCA(options.center) if compares and options.projection in ("auto", "pca") else None
         self.linear = LinearProjection(backbone.vector_width) if compares and options.projection == "linear" else None
-        self.seed = int(torch.randint(2**31, ()))  # draws the rows for PCA: the run's seed, the same in every process
+        self.seed = int(torch.randint(2**31, ()))  # draws rows for PCA; from the run's seed, equal in all processes
         self.kind: str | None = None  # the kind of projection, once the teachers' width is known
-        self.width = 0  # the teachers' vectors' width
-        self.texts: list[str] | None = None  # those that PCA is of, before it is fitted
+        self.width = 0  # of the teachers' vectors
+        self.texts: list[str] | None = None  # texts for PCA, until it is fitted
 
     @classmethod
     def needs(cls, options: DistilOptions) -> Needs:
-        """Return sentences, which only contrastive, similarities and ranks compare with others of the batch."""
+        """Return the needs: sentences; they are negatives of each other in contrastive, similarities and ranks alone."""
         return Needs(negatives=options.objective != "vectors" or options.loss == "contrastive")
 
     def prepare(self, rows: Any) -> None:
-        """Draw the rows that PCA is of."""
+        """Draw the rows on which PCA is fitted."""
         if self.pca is None:
             return
         numbers = np.asarray(rows.rows)
@@ -61,7 +61,7 @@ class Distil(Method):
         self.texts = rows.at(numbers).texts("sentence")
 
     def start_stage(self, stage: str) -> None:
-        """Fit PCA, or start the linear projection, of which a resumed run then reads what it had."""
+        """Fit PCA, or initialise the linear projection; a resumed run then loads the stored one."""
         self._load()
         if self.linear is not None:
             self.linear.start(self.width)
@@ -73,7 +73,7 @@ class Distil(Method):
             self.texts = None
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence, and what the teachers say of it, which goes with its row."""
+        """Return the sentence, and by row the teachers' vectors or similarities."""
         self._load()
         texts = rows.texts("sentence")
         views = Views([self.read(rows, "sentence")])
@@ -84,7 +84,7 @@ class Distil(Method):
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return one term, called as options.objective is."""
+        """Return one term, named by options.objective."""
         objective = self.options.objective
         vectors = self.vectors(batch.ids, batch.mask)
         with torch.autocast(vectors.device.type, enabled=False):
@@ -93,7 +93,7 @@ class Distil(Method):
             return {objective: self._row_term(vectors, batch)}
 
     def inputs(self) -> dict[str, str]:
-        """Return the teachers, by their fingerprints, and what PCA is fitted on and how."""
+        """Return the teachers' fingerprints, and a digest of PCA's texts and settings."""
         self._load()
         inputs = self.teachers.fingerprints()
         if self.kind == "pca" and self.texts is not None:
@@ -102,7 +102,7 @@ class Distil(Method):
         return inputs
 
     def notes(self) -> list[str]:
-        """Return which the teachers are, and how widths are made equal."""
+        """Return lines that name the teachers and the projection between different widths."""
         self._load()
         lines = self.teachers.notes()
         if self.kind == "pca" and self.texts is not None:
@@ -116,7 +116,7 @@ class Distil(Method):
         return lines
 
     def _vector_term(self, vectors: Tensor, batch: Batch) -> Term:
-        """Return the distance to the teachers' vectors; contrastive compares with those of the batch, over all processes."""
+        """Return the loss between the student's and the teachers' vectors; contrastive uses those of all processes."""
         teachers, loss, count, start = batch.by_row[_VECTORS], self.options.loss, len(batch), 0
         if self.linear is not None:
             vectors = self.linear(vectors)
@@ -130,7 +130,7 @@ class Distil(Method):
         return Term(vector_loss(vectors, teachers, loss, start, self.options.student_temperature), count)
 
     def _row_term(self, vectors: Tensor, batch: Batch) -> Term:
-        """Return each row's cosines to all others of the batch, over all processes as training.gather says."""
+        """Return the loss on each row's cosines with all other rows of the batch, over processes by training.gather."""
         options, shares, mode = self.options, batch.shares, self.gather_mode
         every = gather(vectors, shares, mode)
         start, count = (shares.start if mode == "exact" else 0), len(vectors)
@@ -142,7 +142,7 @@ class Distil(Method):
         return Term(value, count)
 
     def _load(self) -> None:
-        """Load the teachers, and by the width of their vectors the kind of projection."""
+        """Load the teachers, and choose the projection by the width of their vectors."""
         self.teachers.load(next(self.backbone.parameters()).device)
         if self.options.objective == "vectors" and self.kind is None:
             self.width = self.teachers.width()
@@ -150,7 +150,7 @@ class Distil(Method):
 
 
 class _Sized(nn.Module):
-    """Weights and buffers that have the stored shapes when they are read: the teachers' width is not known before."""
+    """A module that takes the shapes of stored weights and buffers, as the teachers' width is unknown until they load."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         for name, value in [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]:
@@ -162,20 +162,20 @@ class _Sized(nn.Module):
 
 
 class PCA(_Sized):
-    """The first k principal components of the teachers' vectors. It is stored in checkpoints, and not exported."""
+    """Projection on the first k principal components of the teachers' vectors. Stored in checkpoints, not exported."""
 
     mean: Tensor  # (D,)
     components: Tensor  # (k, D), rows of length 1 by falling variance
 
     def __init__(self, center: bool) -> None:
-        """center: subtract the mean of the vectors that it was fitted on."""
+        """center: whether to subtract the mean of the vectors that PCA was fitted on."""
         super().__init__()
         self.center = center
         self.register_buffer("mean", torch.zeros(0))
         self.register_buffer("components", torch.zeros(0, 0))
 
     def fit(self, vectors: NDArray[np.float32], k: int) -> None:
-        """vectors: (n, D), of which the components are. Raises StsbenchError, one line, for fewer than k."""
+        """Fit k components of `vectors` (n, D). Raises StsbenchError, one line, where n is below k."""
         if len(vectors) < k:
             raise StsbenchError(
                 f"options.projection pca: {k} components need as many texts at least, and there are {len(vectors)}: set it "
@@ -187,34 +187,34 @@ class PCA(_Sized):
         self.components = torch.from_numpy(components).to(like)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (n, D) -> (n, k)."""
+        """Return (n, k) projections of (n, D) vectors."""
         vectors = vectors.to(self.components.dtype)
         product: Tensor = ((vectors - self.mean) if self.center else vectors) @ self.components.T
         return product
 
 
 class LinearProjection(_Sized):
-    """W x + b, the student's vectors at the teachers' width: trained with it, stored in checkpoints, and not exported."""
+    """W x + b, the student's vectors at the teachers' width. Trained with it, stored in checkpoints, not exported."""
 
     def __init__(self, width: int) -> None:
-        """width: the student's."""
+        """width: of the student's vectors."""
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(0, width))
         self.bias = nn.Parameter(torch.zeros(0))
 
     def start(self, width: int) -> None:
-        """Random weights for this width of the teachers, as torch draws those of nn.Linear, by its global generator."""
+        """Draw weights for the teachers' width, as nn.Linear does, from torch's global generator."""
         linear = nn.Linear(self.weight.shape[1], width)  # on the CPU: the same numbers on every device
         self.weight = nn.Parameter(linear.weight.detach().to(self.weight))
         self.bias = nn.Parameter(linear.bias.detach().to(self.bias))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (n, d) -> (n, D)."""
+        """Return (n, D) projections of (n, d) vectors."""
         return nn.functional.linear(vectors.to(self.weight.dtype), self.weight, self.bias)
 
 
 def choose_projection(options: DistilOptions, student: int, teachers: int) -> str:
-    """Return pca, linear or none for vectors of these widths. Raises StsbenchError, one line, where they do not fit."""
+    """Return pca, linear or none for these widths. Raises StsbenchError, one line, if options.projection excludes them."""
     kind = options.projection
     if kind == "auto" and teachers >= student:
         kind = "pca" if teachers > student else "none"
@@ -228,14 +228,14 @@ def choose_projection(options: DistilOptions, student: int, teachers: int) -> st
 
 
 def principal_components(vectors: NDArray[Any], k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return float64 (D,) the mean of (n, D) vectors, and (k, D) their first k principal components, k <= n, D.
+    """Return the mean (D,) of (n, D) vectors, and their first k principal components (k, D), both float64; k <= n, D.
 
-    By the eigenvectors of the covariance, in float64. The number of a component that is greatest in size is positive, as
-    in scikit-learn's PCA.
+    Components are eigenvectors of the covariance in float64. The entry of a component with the largest absolute value is
+    positive, as in scikit-learn's PCA.
     """
     mean = vectors.mean(0, dtype=np.float64)
     covariance = np.zeros((vectors.shape[1], vectors.shape[1]))
-    for start in range(0, len(vectors), 4096):  # so that no second copy of all vectors is made
+    for start in range(0, len(vectors), 4096):  # in parts, to avoid a second copy of all vectors
         part = vectors[start : start + 4096] - mean
         covariance += part.T @ part
     _, eigenvectors = np.linalg.eigh(covariance)

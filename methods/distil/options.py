@@ -1,4 +1,4 @@
-"""What a student learns of its teachers, and how their vectors come to its width. Imports no torch."""
+"""Options of distillation: what the student learns, and how vectors of other widths are projected. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VECTORS, _BY_PCA = {"objective": "vectors"}, {"projection": ("auto", "pca")}
 
 
 class DistilOptions(Options):
-    """Defaults: those of sentence-transformers' example, but for the teachers, which have to be named."""
+    """Defaults: as in sentence-transformers' example. The teachers have no default."""
 
     default_recipe = "layers-4"
 

@@ -1,4 +1,4 @@
-"""ESimCSE (Wu et al. 2022): SimCSE whose second view repeats some sub-words, and a momentum encoder's queue of negatives."""
+"""ESimCSE (Wu et al. 2022): SimCSE with repeated sub-words in the second view and a queue of momentum-encoded negatives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .options import ESimCSEOptions
 
 
 class ESimCSE(HeadMethod):
-    """Unsupervised, on plain sentences. Pairs, hard negatives and SimCSE's other views: the same options of `simcse`."""
+    """Unsupervised, on plain sentences. For pairs, hard negatives and other views, `simcse` has the same options."""
 
     Options = ESimCSEOptions
     options: ESimCSEOptions
 
     def __init__(self, backbone: Backbone, options: ESimCSEOptions) -> None:
-        """Raise StsbenchError, one line, for options that do not go with the backbone."""
+        """Raise StsbenchError, one line, for options that do not fit the backbone."""
         super().__init__(backbone, options)
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
@@ -29,16 +29,16 @@ class ESimCSE(HeadMethod):
 
     @classmethod
     def needs(cls, options: ESimCSEOptions) -> Needs:
-        """Return sentences; dropout where the views are the sentence twice."""
+        """Return the needs: sentences; dropout where both views are the same sentence."""
         return Needs(dropout=options.repeat is None)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence, and the sentence with repetitions."""
+        """Return two views: the sentence, and the sentence with repeated sub-words or words."""
         plain = rows.ids("sentence")
         return Views([plain, plain if self.repeater is None else self.repeater(rows, "sentence", rng)])
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: the mean over sentences of -log(e^(sim(z1, z2) / t) / sum over the batch and the queue)."""
+        """Return contrastive, the mean over sentences of -log(e^(sim(z1, z2) / t) / sum over the batch and the queue)."""
         n = len(batch)
         first, second = self.vectors(batch.ids, batch.mask).split(n)
         stored = self.queue.stored() if self.queue is not None else None

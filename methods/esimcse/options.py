@@ -1,4 +1,4 @@
-"""ESimCSE's choices (Wu et al. 2022). Imports no torch."""
+"""Options of ESimCSE (Wu et al. 2022). Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RUN = "caskcsg/sentemb@5eeec55:ESimCSE/run.sh"
 
 
 class ESimCSEOptions(Options):
-    """Defaults: what produced the published scores of BERT-base, by the released code."""
+    """Defaults: the settings that produced the published scores of BERT-base, by the released code."""
 
     default_recipe = "bert-base"
 

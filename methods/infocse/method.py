@@ -1,4 +1,4 @@
-"""InfoCSE (Wu et al. 2022): SimCSE, and a [CLS] vector by which other layers can rebuild the sentence's masked tokens."""
+"""InfoCSE (Wu et al. 2022): SimCSE, with a [CLS] vector from which other layers reconstruct masked tokens."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from stsbench.training.modules.masked_lm import LMHead
 
 from .options import InfoCSEOptions
 
-_FILE, _PREFIX = "model.pt", "c_head."  # where Condenser's pre-training stores the layers of its head, and under which names
+_FILE, _PREFIX = "model.pt", "c_head."  # file and prefix of names with which Condenser stores the layers of its head
 
 
 class InfoCSE(ProjectedMethod):
-    """L = L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with the projector chosen."""
+    """The loss L_contrast + w L_mlm, unsupervised, on plain sentences. With w 0 it is SimCSE with options.projector."""
 
     trained_pooler = "cls"
     Options = InfoCSEOptions
@@ -42,17 +42,17 @@ class InfoCSE(ProjectedMethod):
         width, std = backbone.width, getattr(backbone.model.config, "initializer_range", 0.02)
         batchnorm = options.projector == "batchnorm"
         self.projector = BatchNormProjector(width, width, std) if batchnorm else MLPHead(width, std)
-        # behind the projector: its weights are then those of a run without the reconstruction
+        # created after the projector, whose random weights are then the same as without the reconstruction
         self.auxiliary = Auxiliary(backbone, options) if options.mlm_weight > 0 else None
 
     @classmethod
     def needs(cls, options: InfoCSEOptions) -> Needs:
-        """Return sentences; dropout, as the views are the sentence twice."""
+        """Return the needs: sentences, and dropout, as both views are the same sentence."""
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Return the sentence twice; in extra "mlm_ids" a masked copy of each view, and in "mlm_labels" the tokens to
-        guess."""
+        predict."""
         views = Views([rows.ids("sentence")] * 2)
         if self.auxiliary is not None:
             tokenizer, probability = self.backbone.tokenizer, self.options.mlm_probability
@@ -61,8 +61,8 @@ class InfoCSE(ProjectedMethod):
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: InfoNCE between the projected vectors of the two views; mlm: the reconstruction, by the vectors
-        before the projector."""
+        """Return contrastive, InfoNCE between the projected vectors of the two views, and mlm, the reconstruction from the
+        vectors before the projector."""
         raw = self.backbone.pooled(batch.ids, batch.mask)
         first, second = self.project(raw, batch.shares).split(len(batch))
         temperature = self.options.temperature
@@ -72,12 +72,12 @@ class InfoCSE(ProjectedMethod):
         return terms
 
     def metrics(self) -> dict[str, float]:
-        """Return masked_accuracy, the share of this process's masked tokens guessed right since the last call."""
+        """Return masked_accuracy, the share of this process's masked tokens predicted correctly since the last call."""
         return {} if self.auxiliary is None else guess_metrics(self.auxiliary.guesses)
 
 
 def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for a model that the reconstruction cannot be built on."""
+    """Raise StsbenchError, one line, for a model that does not support the reconstruction."""
     if options.mlm_weight == 0:
         return
     if not known_family(backbone.model):
@@ -96,11 +96,11 @@ def check_backbone(options: InfoCSEOptions, backbone: Backbone) -> None:
 
 
 class Auxiliary(nn.Module):
-    """The frozen first layers of the checkpoint, the head's layers behind them, and the checkpoint's masked-LM head.
+    """The frozen first layers of the checkpoint, further layers (the head), and the checkpoint's masked-LM head.
 
-    The head reads the frozen layers' states of the masked sentence, and the encoder's vector of the unmasked one in the
-    place of the first: Condenser (Gao and Callan 2021) with the lower half cut off from the encoder. Nothing but that vector
-    takes the gradient to the encoder.
+    The head reads the frozen layers' states of the masked sentence, the first of which is replaced by the encoder's vector
+    of the unmasked sentence: Condenser (Gao and Callan 2021) with a lower half separate from the encoder. The encoder gets
+    its gradient through this vector alone.
     """
 
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
@@ -112,7 +112,7 @@ class Auxiliary(nn.Module):
         self.weight = options.mlm_weight
         self.frozen = _first_layers(backbone, options.frozen_layers, dropout=options.frozen_mode == "train")
         self.head = _new_layers(backbone.model, options.head_layers)
-        if options.head_init == "condenser":  # the folder's digest, which a resumed run compares, is of this file, too
+        if options.head_init == "condenser":  # the folder's digest, checked on resuming, includes this file
             _load_condenser(self.head, backbone.folder / _FILE)
         self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=False)
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
@@ -120,8 +120,8 @@ class Auxiliary(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor, labels: Tensor, first: Tensor) -> Term:
         """Return the mean cross-entropy of the masked tokens.
 
-        ids, mask, labels: (m, L), the masked sentences and what stood there, IGNORED elsewhere; first: (m, d), the
-        encoder's [CLS] of the unmasked ones.
+        ids, mask: (m, L), the masked sentences; labels: (m, L), the original tokens at masked positions, IGNORED elsewhere;
+        first: (m, d), the encoder's [CLS] vectors of the unmasked sentences.
         """
         states = self.frozen.states(ids, mask, (-1,))[0]
         hidden = torch.cat([first.unsqueeze(1), states[:, 1:]], 1)
@@ -132,7 +132,7 @@ class Auxiliary(nn.Module):
 
 
 def _first_layers(backbone: Backbone, count: int, dropout: bool) -> Reference:
-    """Return a copy of the first `count` layers that nothing trains. dropout: it has the encoder's while that trains."""
+    """Return a frozen copy of the first `count` layers. dropout: whether it has the encoder's dropout in training."""
     frozen = Reference(backbone, dropout)
     model: Any = frozen.backbone.model
     model.encoder.layer = model.encoder.layer[:count]
@@ -141,7 +141,7 @@ def _first_layers(backbone: Backbone, count: int, dropout: bool) -> Reference:
 
 
 def _new_layers(model: Any, count: int) -> nn.ModuleList:
-    """So many layers of the model's kind: linear weights from N(0, initializer_range^2), biases 0, LayerNorms 1 and 0."""
+    """Return `count` new layers like the model's. Linear weights are from N(0, initializer_range^2), biases are 0."""
     config = copy.deepcopy(model.config)
     kind, std = type(model.encoder.layer[0]), getattr(config, "initializer_range", 0.02)
     layers = nn.ModuleList(kind(config, layer_idx=number) for number in range(count))
@@ -154,7 +154,7 @@ def _new_layers(model: Any, count: int) -> nn.ModuleList:
 
 
 def _load_condenser(layers: nn.ModuleList, path: Path) -> None:
-    """Weights as a pre-training of Condenser stored them. Raises StsbenchError, one line, for any that do not fit."""
+    """Load the layers' weights from a file of Condenser's pre-training. Raises StsbenchError where they do not fit."""
     wanted = f"options.head_init condenser reads the head's layers from {path}"
     if not path.is_file():
         raise StsbenchError(

@@ -1,4 +1,4 @@
-"""InfoCSE's choices (Wu et al. 2022). Imports no torch."""
+"""Options of InfoCSE (Wu et al. 2022). Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RECONSTRUCTION = {"mlm_weight": POSITIVE}
 
 
 class InfoCSEOptions(Options):
-    """Defaults: what produced the published scores of BERT-base, by the released code."""
+    """Defaults: the settings that produced the published scores of BERT-base, by the released code."""
 
     default_recipe = "bert-base"
 

@@ -1,1 +1,1 @@
-"""IS-BERT (Zhang et al. 2020): a sentence vector that shares information with its own tokens, and not with others'."""
+"""IS-BERT (Zhang et al. 2020): sentence vectors with high mutual information with their own tokens."""

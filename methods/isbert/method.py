@@ -1,4 +1,4 @@
-"""IS-BERT (Zhang et al. 2020): a CNN over the tokens, and the mutual information of its local vectors and their mean."""
+"""IS-BERT (Zhang et al. 2020): mutual information between the local vectors of a CNN over the tokens and their mean."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .options import ISBERTOptions
 
 
 class ISBERT(Method):
-    """E_negative - E_positive: each token's vector scores high with its own sentence's, low with those of the batch's other
-    sentences. Encoder and CNN are trained, and both are tested; nothing else has weights."""
+    """The loss E_negative - E_positive: each token's vector should score high with its own sentence's vector and low with
+    those of other sentences in the batch. Encoder and CNN are trained and tested; nothing else has weights."""
 
     name = "is-bert"
     trained_pooler = "mean_cnn"
@@ -26,18 +26,18 @@ class ISBERT(Method):
     options: ISBERTOptions
 
     def __init__(self, backbone: Backbone, options: ISBERTOptions) -> None:
-        """backbone: with the pooler mean_cnn. Raises StsbenchError, one line, for another."""
+        """Take a backbone with the pooler mean_cnn. Raises StsbenchError, one line, for another pooler."""
         super().__init__(backbone, options)
         if options.padding == "states":
             backbone.engine = "padded"  # the packed pass computes no states at padding
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence, once."""
+        """Return one view, the sentences."""
         return Views([rows.ids("sentence")], one_length=self.options.padding == "states")
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """negative: E_negative, over the scores of this process's tokens with all other sentences of the batch; positive:
-        -E_positive, over their scores with their own."""
+        """Return negative, E_negative over the scores of this process's tokens with all other sentences of the batch, and
+        positive, -E_positive over their scores with their own sentences."""
         assert isinstance(self.backbone.head, MeanCNN)
         if self.gather_mode == "simcse":
             raise StsbenchError("training.gather simcse has no meaning for is-bert, which counts tokens: set exact or local")
@@ -48,20 +48,20 @@ class ISBERT(Method):
         if len(sentences) < 2:
             raise StsbenchError("is-bert needs two sentences in a batch at least: one has no other to be unlike")
         first = batch.shares.start if self.gather_mode == "exact" else 0
-        owners, indices = features.real.nonzero(as_tuple=True)  # a GPU is waited for once
+        owners, indices = features.real.nonzero(as_tuple=True)  # waits for a GPU once
         negative, positive = jensen_shannon(features.tokens[owners, indices], owners + first, sentences)
         tokens = len(owners)
         return {"negative": Term(negative, tokens * (len(sentences) - 1)), "positive": Term(positive, tokens)}
 
     def _padded(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return its ids and mask; as the authors' code pads them, where the states at padding are read."""
+        """Return the batch's ids and mask; if states at padding are read, padded as in the authors' code."""
         if self.options.padding == "zeros" or batch.ids.shape[1] >= self.backbone.max_length:
             return batch.ids, batch.mask
         token = self.backbone.tokenizer.pad_token_id
         return functional.pad(batch.ids, (0, 1), value=token), functional.pad(batch.mask, (0, 1))
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Return tokens, and their scores with other sentences."""
+        """Return the numbers of scores with other sentences (negative) and of tokens (positive)."""
         tokens = int(batch.mask.sum())
         others = (batch.shares.total if self.gather_mode == "exact" else len(batch)) - 1
         return {"negative": tokens * others, "positive": tokens}

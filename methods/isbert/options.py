@@ -1,4 +1,4 @@
-"""IS-BERT's choices (Zhang et al. 2020). The CNN's own stand in the recipe's backbone.mean_cnn. Imports no torch."""
+"""Options of IS-BERT (Zhang et al. 2020). Those of its CNN are in the recipe's backbone.mean_cnn. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stsbench.training.api.options import Options
 
 
 class ISBERTOptions(Options):
-    """Default: vectors that do not depend on the batch."""
+    """By default, vectors do not depend on the other texts of a batch."""
 
     default_recipe = "bert-base-nli"
 

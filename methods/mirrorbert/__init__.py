@@ -1,1 +1,1 @@
-"""Mirror-BERT (Liu et al. 2021): a sentence and a slightly corrupted copy of it, under NT-Xent."""
+"""Mirror-BERT (Liu et al. 2021): NT-Xent between a sentence and a slightly corrupted copy of it."""

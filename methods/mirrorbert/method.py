@@ -1,4 +1,4 @@
-"""Mirror-BERT (Liu et al. 2021): a sentence and a slightly corrupted copy of it, told from all others by NT-Xent."""
+"""Mirror-BERT (Liu et al. 2021): NT-Xent between a sentence and a slightly corrupted copy of it."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from stsbench.training.modules.soft_prompt import head_factors
 
 from .options import MirrorBERTOptions
 
-_KEPT = "kept heads"  # name of the draws in a batch
+_KEPT = "kept heads"  # the key of the drawn heads in Views.by_row
 
 
 class MirrorBERT(Method):
-    """Plain sentences, or pairs of anchor and positive. No head: the pooled vectors are compared."""
+    """Plain sentences, or pairs of anchor and positive. Pooled vectors are compared, without a head."""
 
     name = "mirror-bert"
     Options = MirrorBERTOptions
     options: MirrorBERTOptions
 
     def __init__(self, backbone: Backbone, options: MirrorBERTOptions) -> None:
-        """Raise StsbenchError, one line, for options that do not go with the backbone."""
+        """Raise StsbenchError, one line, for options that do not fit the backbone."""
         super().__init__(backbone, options)
         check_backbone(options, backbone)
 
     @classmethod
     def needs(cls, options: MirrorBERTOptions) -> Needs:
-        """Return sentences, or pairs; dropout where no span is masked and no head dropped."""
+        """Return the needs: sentences, or pairs; dropout where no span is masked and no head dropped."""
         return Needs(sentence_or_pair, dropout=not options.span_chars and not options.drophead)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence, or the anchor, and its copy, or the positive, with a span masked; for both the heads kept."""
+        """Return the sentence (or anchor), and its copy (or the positive) with a span masked; with drophead, kept heads."""
         first, second = rows.roles[0], rows.roles[-1]
         tokens = [rows.ids(first), rows.ids(second)]
         if self.options.span_chars:
@@ -56,7 +56,7 @@ class MirrorBERT(Method):
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: NT-Xent over all 2N views."""
+        """Return contrastive, NT-Xent over all 2N views."""
         first, second = self.view_vectors(batch)
         return {
             "contrastive": contrast_views(
@@ -70,7 +70,7 @@ class MirrorBERT(Method):
         return first, second
 
     def inference(self) -> Inference:
-        """Return the backbone with its pooler; of mean_padded with options.test_length, where that is set."""
+        """Return the backbone with its pooler, or with mean_padded:N where options.test_length sets N."""
         length = self.options.test_length
         pooler = self.backbone.pooler if length is None else f"mean_padded:{length}"
         return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=self.backbone.head)
@@ -82,13 +82,13 @@ class MirrorBERT(Method):
 
 
 def sentence_or_pair(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return ("sentence",) or ("anchor", "positive"), whichever the data give."""
+    """Return ("sentence",) or ("anchor", "positive"), whichever the data have."""
     paired = "anchor" in roles or "positive" in roles
     return pairs_or_sentence(roles, method, "given" if paired else "made")[:2]
 
 
 def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
-    """Raise StsbenchError, one line, for what the backbone and its pooler cannot do."""
+    """Raise StsbenchError, one line, for options that the backbone or its pooler does not support."""
     if options.span_chars and not options.literal_mask and backbone.tokenizer.mask_token is None:
         raise StsbenchError("the tokenizer has no mask token: set options.literal_mask, or options.span_chars 0")
     if options.drophead:
@@ -109,17 +109,17 @@ def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
 def mask_spans(
     texts: Sequence[str], options: MirrorBERTOptions, mask_token: str, rng: np.random.Generator
 ) -> list[str]:
-    """Return the texts, each with a span masked; too short ones as they are. One number is drawn for each text, in their
+    """Return the texts, each with a span masked; short texts are not changed. One random number is drawn for each text, in
     order."""
     mask = "[MASK]" if options.literal_mask else mask_token
     return [mask_span(text, float(draw), options, mask) for text, draw in zip(texts, rng.random(len(texts)), strict=True)]
 
 
 def mask_span(text: str, draw: float, options: MirrorBERTOptions, mask: str) -> str:
-    """Return `text` with `mask` between blanks for the span_chars characters from place floor(draw * (length - span_chars))
-    on.
+    """Return `text` with span_chars characters, from index floor(draw * (length - span_chars)) on, replaced by `mask`
+    between blanks.
 
-    draw: in [0, 1). A text of fewer than min_chars characters, or of no more than span_chars, comes back as it is.
+    draw: in [0, 1). A text of fewer than min_chars characters, or of no more than span_chars, is not changed.
     """
     size = options.span_chars
     if len(text) < options.min_chars or len(text) <= size:

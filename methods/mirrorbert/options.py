@@ -1,4 +1,4 @@
-"""Mirror-BERT's choices (Liu et al. 2021), and what its released code does otherwise. Imports no torch."""
+"""Options of Mirror-BERT (Liu et al. 2021), including where its released code differs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MASKED = {"span_chars": POSITIVE}
 
 
 class MirrorBERTOptions(Options):
-    """Defaults: sentences with BERT. Dropout is `backbone.dropout`; `drophead` is meant to take its place."""
+    """Defaults: sentences with BERT. Dropout is `backbone.dropout`; `drophead` is an alternative to it."""
 
     default_recipe = "bert-base"
 

@@ -1,5 +1,5 @@
-"""Continued masked-LM pre-training (Devlin et al. 2019, section 3.1) of any encoder, on sentences of one's own; of a causal
-model masked next token prediction (BehnamGhader et al. 2024, LLM2Vec, section 2.2)."""
+"""Continued masked-LM pre-training (Devlin et al. 2019, section 3.1) of any encoder on your own sentences; for causal
+models, masked next token prediction (BehnamGhader et al. 2024, LLM2Vec, section 2.2)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stsbench.training.modules.masked_lm import LMHead, as_masked_lm
 
 from .options import MaskedLMOptions
 
-_ROLES = ("sentence", "anchor")  # the first of them that the data give
+_ROLES = ("sentence", "anchor")  # the first one in the data is used
 
 
 def sentence_or_anchor(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return ("sentence",), or of pairs ("anchor",)."""
+    """Return ("sentence",), or ("anchor",) for pairs. Raises StsbenchError for data without either."""
     role = next((role for role in _ROLES if role in roles), None)
     if role is None:
         raise StsbenchError(
@@ -32,7 +32,7 @@ def sentence_or_anchor(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
 
 
 class MaskedLM(Method):
-    """Guess the masked tokens. One view: the masked copy. The head is the checkpoint's own, or new where it has none."""
+    """Masked-LM training on one view, the masked sentence. The head is the checkpoint's, or new if it has none."""
 
     name = "mlm"
     Options = MaskedLMOptions
@@ -41,7 +41,7 @@ class MaskedLM(Method):
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: MaskedLMOptions) -> None:
-        """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, for a head or no mask token."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError for a learned pooler, or without mask token."""
         super().__init__(backbone, options)
         if backbone.head is not None:
             raise StsbenchError(f"mlm trains no {backbone.head.kind.title}: set backbone.pooler to cls or mean")
@@ -52,31 +52,31 @@ class MaskedLM(Method):
 
     @classmethod
     def needs(cls, options: MaskedLMOptions) -> Needs:
-        """Return sentences, or the anchors of pairs."""
+        """Return the needs: sentences, or the anchors of pairs."""
         return Needs(sentence_or_anchor, negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the masked copy, and in extra "mlm_labels" the tokens to guess."""
+        """Return the masked copy, with the tokens to predict in extra "mlm_labels"."""
         options, plain = self.options, rows.ids(rows.roles[0])
         shares = options.probability, options.masked, options.random
         ids, labels = mask_tokens(plain, self.backbone.tokenizer, rng, *shares, self.mask_id)
-        if options.predict == "previous":  # nothing stands before a text
+        if options.predict == "previous":  # no state precedes the first token
             labels = [np.where(np.arange(len(row)) > 0, row, IGNORED) for row in labels]
         return Views([ids], {"mlm_labels": [labels]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """mlm: mean cross-entropy over the masked positions; only they get logits."""
+        """Return mlm, the mean cross-entropy over the masked positions, for which alone logits are computed."""
         states, labels = self.backbone(batch.ids, batch.mask)[0], batch.extra["mlm_labels"]
-        if self.options.predict == "previous":  # by the state of the token before
+        if self.options.predict == "previous":  # predicted from the state of the token before
             states, labels = states[:, :-1], labels[:, 1:]
         return {"mlm": Term(*self.head.loss(states, labels, self.guesses))}
 
     def metrics(self) -> dict[str, float]:
-        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        """Return masked_accuracy, the share of this process's masked tokens that were predicted correctly."""
         return guess_metrics(self.guesses)
 
     def inference(self) -> Inference:
-        """Return the encoder, and around it the masked LM, both worth exporting."""
+        """Return the encoder, and the masked LM around it, which is exported, too."""
         model = self.backbone.model
         whole = as_masked_lm(model, self.head)
         return Inference(model, self.backbone.tokenizer, self.backbone.pooler, masked_lm=whole)

@@ -1,4 +1,4 @@
-"""Choices of continued masked-LM pre-training (Devlin et al. 2019, section 3.1), and of masked next token prediction
+"""Options of continued masked-LM pre-training (Devlin et al. 2019, section 3.1), and of masked next token prediction
 (BehnamGhader et al. 2024, LLM2Vec). Imports no torch."""
 
 from __future__ import annotations

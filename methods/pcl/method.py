@@ -1,4 +1,4 @@
-"""PCL (Wu et al. 2022): many augmentations of a sentence as one group, and a peer network that has to agree."""
+"""PCL (Wu et al. 2022): groups of many augmentations of a sentence, and agreement with a peer network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PCL(HeadMethod):
     options: PCLOptions
 
     def __init__(self, backbone: Backbone, options: PCLOptions) -> None:
-        """Take a backbone with its `folder` and `name`; raise StsbenchError, one line, for a head on a pooler but cls."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError for a head on another pooler than cls."""
         super().__init__(backbone, options)
         std = getattr(backbone.model.config, "initializer_range", 0.02)
         self.peer = Peer(backbone, options.peer) if options.peer is not None else None
@@ -50,25 +50,25 @@ class PCL(HeadMethod):
 
     @classmethod
     def needs(cls, options: PCLOptions) -> Needs:
-        """Return sentences, and dropout: the first two views are the sentence twice."""
+        """Return the needs: sentences, and dropout, as the first two views are the same sentence."""
         return Needs(dropout=True)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence twice, and a view an augmentation, drawn anew for each batch."""
+        """Return the sentence twice, and a view for each augmentation, drawn anew for each batch."""
         plain = [np.asarray(ids, np.int64) for ids in rows.ids("sentence")]
         changed = [[self._augmented(ids, name, rng) for ids in plain] for name in self.options.augmentations]
         return Views([plain, plain, *changed], one_length=self.peer is not None and not self.peer.masked)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return contrastive and contrastive_peer: InfoNCE of the first two views; group and group_peer: own views
-        against other texts; cross and symmetric: KL of the peer's softmax from the encoder's. A frozen peer has none of
-        its own terms."""
+        """Return contrastive and contrastive_peer, InfoNCE of the first two views; group and group_peer, a sentence's views
+        against other texts; cross and symmetric, KL of the peer's softmax from the encoder's. A frozen peer has no terms of
+        its own."""
         options, n = self.options, len(batch)
         views: dict[str, Sequence[Tensor]] = {"z": self.vectors(batch.ids, batch.mask).split(n)}
         if self.peer is not None:
             vectors, head = self.peer(batch.ids, batch.mask), self.peer_head or self.head
             vectors = vectors if head is None else head(vectors)
-            # a head that both networks share would take a gradient from a frozen peer's vectors
+            # detached, since a shared head would otherwise be trained by a frozen peer's vectors
             views["q"] = (vectors.detach() if self.peer_frozen else vectors).split(n)
         weights = {"contrastive": ("z", options.contrastive_weight)}
         if weight := options.peer_weights["contrastive_peer_weight"]:
@@ -81,12 +81,12 @@ class PCL(HeadMethod):
         return {**terms, **self._group_terms(views, batch)}
 
     def inputs(self) -> dict[str, str]:
-        """Return a peer that is read from elsewhere."""
+        """Return the peer's digest, if it does not start from the backbone."""
         return {} if self.peer is None or self.peer.digest is None else {"peer": self.peer.digest}
 
     def notes(self) -> list[str]:
-        """Return what of the peer starts from random weights: a pooler that its checkpoint does not have; a frozen one's own
-        head, which stays as it starts."""
+        """Return lines on random weights of the peer: of a pooler that its checkpoint lacks, and of a frozen peer's own
+        head."""
         lines = []
         if self.peer is not None and self.peer.made_up:
             how = "has" if self.peer_frozen else "starts from"
@@ -96,7 +96,7 @@ class PCL(HeadMethod):
         return lines
 
     def _augmented(self, ids: Ids, name: Augmentation, rng: np.random.Generator) -> Ids:
-        """Return one text changed between its special tokens, never beyond backbone.max_length."""
+        """Return a text's ids augmented between its special tokens, at most backbone.max_length long."""
         tokenizer = self.backbone.tokenizer
         start = int(ids[0] in (tokenizer.cls_token_id, tokenizer.bos_token_id))
         end = max(start, len(ids) - int(ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id)))
@@ -112,7 +112,7 @@ class PCL(HeadMethod):
         return np.concatenate([ids[:start], inner, ids[end:]])
 
     def _group_terms(self, views: dict[str, Sequence[Tensor]], batch: Batch) -> dict[str, Term]:
-        """Return the terms over all views. views: of "z", the encoder, and "q", the peer, (n, d) vectors view by view."""
+        """Return the terms over all views. views: "z" (encoder) and "q" (peer) -> (n, d) vectors, view by view."""
         options, mode, shares = self.options, self.gather_mode, batch.shares
         weights = {"group": options.group_weight}
         weights |= {term: options.peer_weights[f"{term}_weight"] for term in ("group_peer", "cross", "symmetric")}
@@ -120,7 +120,7 @@ class PCL(HeadMethod):
         if not weights:
             return {}
         names, width, start, count = [*views], views["z"][0].shape[1], 0, len(batch)
-        if mode == "simcse":  # every process has the loss of all rows
+        if mode == "simcse":  # every process computes the loss of all rows
             kinds = torch.cat([view for name in names for view in views[name]], dim=1)
             rows, count = gather(kinds, shares, mode).split(width, dim=1), shares.total
             views = {name: rows[at * batch.views : (at + 1) * batch.views] for at, name in enumerate(names)}
@@ -145,24 +145,24 @@ class PCL(HeadMethod):
 
 
 class Peer(nn.Module):
-    """tanh(W h + b) of the first token's last state h, W and b the pooler of the model's folder.
+    """The peer network: tanh(W h + b) of the first token's last state h, where W and b are the pooler in the model's folder.
 
-    Its dropout is on whenever this module is in train mode, frozen or not: without it both views of a sentence are one.
-    digest: of the folder, where it is not the encoder's. made_up: whether the folder has no such pooler: W is then random.
+    Dropout is on in train mode, even if the peer is frozen, as both views of a sentence would be equal without it.
+    digest: of the folder, if it is not the encoder's. made_up: whether the folder lacks such a pooler, so that W is random.
     """
 
     def __init__(self, backbone: Backbone, options: PeerOptions) -> None:
         """Raise StsbenchError, one line, for a model of another vocabulary or width than the backbone's."""
         super().__init__()
         self.masked, self.digest, self.name = options.mask, None, options.model or backbone.name
-        if options.model is None:  # as the encoder is now, which a run may have begun from another one's weights
+        if options.model is None:  # a copy of the encoder's present weights, maybe an earlier run's
             folder, model = Path(backbone.folder), copy.deepcopy(backbone.model)
             if not options.frozen:
                 check_whole(model, "options.peer")
         else:
             other, self.digest = _load_peer(options.model, backbone)
             folder, model = other.folder, other.model
-        # padding that is attended to has to be computed
+        # without a mask padding is attended to, and the packed pass leaves it out
         engine = backbone.engine if options.mask else "padded"
         self.backbone = Backbone(model, backbone.tokenizer, "cls", backbone.max_length, engine)
         self.pooler = MLPHead(backbone.width, getattr(model.config, "initializer_range", 0.02))
@@ -173,8 +173,8 @@ class Peer(nn.Module):
         self.requires_grad_(not options.frozen)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) pooled vectors of texts, ids and mask (n, L). Without options.peer.mask padding counts as text,
-        so that L is part of the result."""
+        """Return (n, d) pooled vectors of texts, ids and mask (n, L). Without options.peer.mask padding is attended to, so
+        that vectors depend on L."""
         if self.masked:
             first = self.backbone.at(ids, mask, mask.new_zeros(len(mask)))
         else:
@@ -184,8 +184,8 @@ class Peer(nn.Module):
 
 
 def _load_peer(name: str, backbone: Backbone) -> tuple[Backbone, str]:
-    """Return a model, with the backbone's rate of dropout, if it reads the backbone's tokens and gives vectors of its
-    width; and its digest."""
+    """Return a model with the backbone's dropout rate, and its digest. Raises StsbenchError for another vocabulary or width
+    than the backbone's."""
     option, rates = "options.peer.model", {*dropout_rates(backbone.model.config).values()}
     other, digest = load_another(name, backbone, option, rates.pop() if len(rates) == 1 else None)
     what = f"{option} {name} must have the %s of {backbone.name}, and it has not: name another, or null for the backbone's"
@@ -197,8 +197,8 @@ def _load_peer(name: str, backbone: Backbone) -> tuple[Backbone, str]:
 
 
 def _stored_pooler(folder: Path, name: str, offline: bool) -> nn.Linear | None:
-    """Return the dense layer of a checkpoint's pooler, if it stores one of that kind."""
-    with forked():  # the library makes up what is missing
+    """Return the dense layer of a checkpoint's pooler; None where it stores no square one."""
+    with forked():  # transformers draws missing weights at random
         model, missing = load_model(folder, name, "float32", base=resolve_base(folder, offline))
     dense, width = getattr(getattr(model, "pooler", None), "dense", None), model.config.hidden_size
     if any(key.startswith("pooler.") for key in missing) or not isinstance(dense, nn.Linear):

@@ -1,4 +1,4 @@
-"""PCL's choices (Wu et al. 2022): what the released code does, and the same with its slips mended. Imports no torch."""
+"""Options of PCL (Wu et al. 2022): as in the released code, or with its errors corrected. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Augmentation = Literal["shuffle", "reverse", "delete", "repeat", "copy"]  # sf, 
 
 
 def _trained(weight: str) -> Where:
-    """Return the condition that the term of the peer itself trains something: a frozen one's may only be left out."""
+    """Return the condition for the weight of a term of the peer alone, which has no effect where the peer is frozen."""
     return Where(lambda options: not options.peer.frozen or not getattr(options, weight), "a peer that is trained")
 
 
 class PeerOptions(Settings):
-    """The second network."""
+    """The peer, PCL's second network."""
 
     model: str | None = setting(
         None, "where it is read from, a model of the backbone's vocabulary and width; null: it starts as the backbone",
@@ -45,7 +45,7 @@ class PeerOptions(Settings):
 
 
 class PCLOptions(Options):
-    """Defaults: what the released code does. Weights of 0 leave a term out."""
+    """Defaults: as in the released code. A weight of 0 leaves its term out."""
 
     default_recipe = "released-bert-base"
 
@@ -87,8 +87,8 @@ class PCLOptions(Options):
 
     @property
     def peer_weights(self) -> dict[str, float]:
-        """Return weights of the terms that read the peer, by their options: 0 of all without one, and of a frozen one's
-        own terms, which would train nothing (the released code leaves them out, too)."""
+        """Return the weights of the terms with the peer, by option: all 0 without a peer, and 0 for the own terms of a
+        frozen peer, which would train nothing (the released code leaves them out, too)."""
         idle = (*_OWN, *_SHARED) if self.peer is None else _OWN if self.peer.frozen else ()
         return {name: 0.0 if name in idle else getattr(self, name) for name in (*_OWN, *_SHARED)}
 

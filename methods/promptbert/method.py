@@ -26,7 +26,7 @@ from .options import TRANSFORMS, PromptBERTOptions
 
 
 class PromptBERT(Method):
-    """Contrast of a sentence in two templates (or of pairs), each vector less that of its template alone; and OptiPrompt."""
+    """Contrast of a sentence in two templates (or of pairs), denoised by the template's own vector; and OptiPrompt."""
 
     trained_pooler = "mask"
     Options = PromptBERTOptions
@@ -35,8 +35,8 @@ class PromptBERT(Method):
     def __init__(self, backbone: Backbone, options: PromptBERTOptions) -> None:
         """Take a backbone with the pooler mask, its `folder` and `name`.
 
-        Raises StsbenchError, one line: another pooler, a template without one place for the sentence and one mask or too
-        long for the model, a head that the checkpoint does not have.
+        Raises StsbenchError, one line, for another pooler, a template that is too long for the model or lacks one place for
+        the sentence and one mask, and a head that the checkpoint lacks.
         """
         super().__init__(backbone, options)
         if options.denoise or options.test_denoise or options.trained != "all":
@@ -49,19 +49,19 @@ class PromptBERT(Method):
         self.words: nn.Parameter | None = None
         if options.trained != "all":
             self.words = _words(backbone, options, self.first)
-            backbone.requires_grad_(False)  # its dropout stays on: that is what makes the views differ
+            backbone.requires_grad_(False)  # its dropout stays on, as the views differ by it alone
 
     @classmethod
     def needs(cls, options: PromptBERTOptions) -> Needs:
-        """Return sentences, or pairs and hard negatives; dropout where the sentence is twice in one template."""
+        """Return the needs: sentences, or pairs and hard negatives; dropout where both views have the same template."""
         roles = partial(
             pairs_or_sentence, view=options.view, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
         )
         return Needs(roles, dropout=options.view == "dropout" and options.second_template in (None, options.template))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence in both templates; or a view a role, the anchor in the first template, all others in the
-        second."""
+        """Return the sentence in both templates; or a view for each role, the anchor in the first template and all others
+        in the second."""
         anchor, *others = rows.roles
         first = self.read(rows, anchor)
         if others:
@@ -69,7 +69,7 @@ class PromptBERT(Method):
         return Views([first, first if self.second is self.first else self._read(rows, anchor, self.second)])
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives), of the denoised vectors at [MASK]."""
+        """Return contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives) on denoised [MASK] vectors."""
         n, options = len(batch), self.options
         queries, keys, *negatives = self._vectors(batch.ids, batch.mask, n).split(n)
         return {
@@ -84,22 +84,21 @@ class PromptBERT(Method):
         return self._read(rows, role, self.first)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read`
-        gives."""
+        """Return (n, d) vectors as in the loss, denoised and with the head applied. ids, mask: (n, L), texts of `read`."""
         return self._vectors(ids, mask, len(ids))
 
     def inference(self) -> Inference:
-        """Return the text inside the first template, with the final full stop; denoised only with options.test_denoise."""
+        """Return the encoder for the test: the first template, options.full_stop, denoised only with test_denoise."""
         return self._inference(Prompt(
             self.options.template, full_stop=self.options.full_stop, text="inside", denoise=self.options.test_denoise,
             **self._shared_parts(),
         ))
 
     def dev_inference(self) -> Inference:
-        """Return the encoder that picks the checkpoint. With options.dev released it is another than the one tested.
+        """Return the encoder by which checkpoints are selected. With options.dev released it differs from the tested one.
 
-        The authors' code scores development sentences as it trains: tokenised alone and not cut, spliced into the first
-        template, denoised, without a final full stop. Its dev score is thus no forecast of the test.
+        The authors' code scores development sentences as in training: tokenised alone and not cut, inserted into the first
+        template, denoised, without a full stop added. Its dev score therefore does not predict the test score.
         """
         if self.options.dev == "test":
             return self.inference()
@@ -108,7 +107,7 @@ class PromptBERT(Method):
         ))
 
     def notes(self) -> list[str]:
-        """Return that the dev score is of another encoder than the one tested, where it is."""
+        """Return a line on how the encoder of the dev score differs from the tested one, if it does."""
         if self.options.dev == "test":
             return []
         return [
@@ -121,13 +120,13 @@ class PromptBERT(Method):
     def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:
         if self.options.text == "pieces":
             return template.wrap(rows.ids(role))
-        pieces = template.pieces(rows.texts(role), self.backbone.max_length - 2)  # the authors' code counts these alone
+        pieces = template.pieces(rows.texts(role), self.backbone.max_length - 2)  # max_length counts only these in the code
         return template.wrap(pieces)
 
     def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
-        """Return (rows, d): rows of all views, the `first` of them in the first template, all others in the second.
+        """Return (rows, d) vectors of all views. `first` rows are in the first template, the others in the second.
 
-        Denoising comes before the head; but the masked-LM transform is taken of both and then their difference.
+        Denoising comes before the head, but the masked-LM transform is applied to both vectors before their difference.
         """
         parts = [(self.first, mask)]
         if self.second is not self.first and first < len(mask):
@@ -142,11 +141,11 @@ class PromptBERT(Method):
         if self.options.head not in TRANSFORMS:
             return head(states - alone)
         alone = head(alone)
-        # the head stands inside what has no gradient in the released code, too
+        # as in the released code, detaching includes the head
         return head(states) - (alone if self.options.denoise_gradient else alone.detach())
 
     def _alone(self, template: TokenTemplate, mask: Tensor) -> Tensor:
-        """Return (rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""
+        """Return (rows, d) vectors of the template without a sentence, positioned as around each row's text."""
         options = self.options
         at_its_place = template is self.first or options.denoise_second_shift == "own"
         return template_vectors(
@@ -156,7 +155,7 @@ class PromptBERT(Method):
         )
 
     def _shared_parts(self) -> dict[str, Any]:
-        """Return what every tested encoder has of `Prompt`."""
+        """Return the arguments of `Prompt` that the tested encoder and that of the dev score have in common."""
         kept = self.options.head in ("mlp", "transform")
         return {
             "positions": self.options.denoise_positions, "start": self.options.denoise_start,
@@ -184,8 +183,8 @@ def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
 
 
 def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTemplate) -> nn.Parameter:
-    """Return (m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each
-    place."""
+    """Return the (m, d) parameter of OptiPrompt, which starts from the word embeddings of the template's m tokens. Raises
+    StsbenchError for a template without words."""
     if not len(template.word_ids):
         raise StsbenchError(
             f"options.trained {options.trained} learns the words of options.template, and it has none beside the mask"

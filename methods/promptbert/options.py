@@ -1,4 +1,4 @@
-"""PromptBERT's choices (Jiang et al. 2022), its released code's oddities among them. Imports no torch."""
+"""Options of PromptBERT (Jiang et al. 2022), including peculiarities of its released code. Imports no torch."""
 
 from __future__ import annotations
 

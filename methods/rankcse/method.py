@@ -1,4 +1,4 @@
-"""RankCSE (Liu et al. 2023): SimCSE, and a batch that is ranked alike by both views, and as teachers rank it."""
+"""RankCSE (Liu et al. 2023): SimCSE with rankings of the batch that agree between both views and with teachers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import RankCSEOptions
 
 
 class RankCSE(HeadMethod):
-    """L = L_infoNCE + beta L_consistency + gamma L_rank. The teachers are any encoders, which are not trained."""
+    """The loss L_infoNCE + beta L_consistency + gamma L_rank. Teachers may be any encoders, which are not trained."""
 
     Options = RankCSEOptions
     options: RankCSEOptions
@@ -30,16 +30,16 @@ class RankCSE(HeadMethod):
 
     @classmethod
     def needs(cls, options: RankCSEOptions) -> Needs:
-        """Return sentences, or pairs and hard negatives; dropout where the views are the sentence twice."""
+        """Return the needs: sentences, or pairs and hard negatives; dropout where both views are the same sentence."""
         roles = partial(pairs_or_sentence, view=options.view, unsupervised="listmle-bert-base")
         return Needs(roles, dropout=options.view == "dropout")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence twice, or a view a role; and how alike the teachers find the texts."""
+        """Return the sentence twice, or a view for each role, with the teachers' similarities of the texts."""
         return self.ranking.add_to(role_views(self, rows), rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: SimCSE's Eq. 4 (plain sentences) or 5; ranking and consistency: `Ranking.terms`."""
+        """Return contrastive, SimCSE's Eq. 4 (plain sentences) or 5, and ranking and consistency of `Ranking.terms`."""
         queries, keys, *negatives = self.vectors(batch.ids, batch.mask).split(len(batch))
         term = contrast(
             queries, keys, negatives, batch.shares, self.gather_mode, temperature=self.options.temperature
@@ -47,9 +47,9 @@ class RankCSE(HeadMethod):
         return {"contrastive": term, **self.ranking.terms(queries, keys, negatives, batch, self.gather_mode)}
 
     def inputs(self) -> dict[str, str]:
-        """Return the teachers, by their fingerprints."""
+        """Return the teachers' fingerprints."""
         return self.ranking.inputs()
 
     def notes(self) -> list[str]:
-        """Return which the teachers are."""
+        """Return lines that name the teachers."""
         return self.ranking.notes()

@@ -1,4 +1,4 @@
-"""RankCSE's choices (Liu et al. 2023), and those of the community code where it differs. Imports no torch."""
+"""Options of RankCSE (Liu et al. 2023), including where the community code differs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stsbench.training.api.options import RankingOptions
 
 
 class RankCSEOptions(RankingOptions):
-    """Defaults: what the paper describes, but for the teachers, which have to be named."""
+    """Defaults: as in the paper. The teachers have no default."""
 
     default_recipe = "listmle-bert-base"
 

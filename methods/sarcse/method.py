@@ -1,4 +1,4 @@
-"""SARCSE (Liu et al. 2024): a TextCNN over the tokens is the sentence encoder, and its vector has to rebuild the tokens."""
+"""SARCSE (Liu et al. 2024): a TextCNN over the tokens gives the sentence's vector, from which tokens are reconstructed."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from stsbench.training.rows.batches import to_batch
 
 from .options import SARCSEOptions
 
-_TEXTS = 64  # a pass of `token_losses`
+_TEXTS = 64  # in each forward pass of `token_losses`
 
 
 class SARCSE(Method):
-    """alpha * L_I + beta * L_R + gamma * L_R+: InfoNCE on the vectors of the TextCNN, and the reconstruction of the tokens
-    of the first view and of all others, each token weighted by Eq. 8. With beta and gamma 0 there is no decoder."""
+    """The loss alpha * L_I + beta * L_R + gamma * L_R+: InfoNCE on the TextCNN's vectors, and the reconstruction of tokens
+    in the first view and in all others, weighted by Eq. 8. With beta and gamma 0 there is no decoder."""
 
     trained_pooler = "text_cnn"
     Options = SARCSEOptions
     options: SARCSEOptions
     weights: Tensor  # (vocabulary,) of Eq. 8
     sums: Tensor  # (2,) errors and weights since the last `metrics`
-    tokens: Tensor  # () how many tokens these are of
+    tokens: Tensor  # () number of tokens in `sums`
 
     def __init__(self, backbone: Backbone, options: SARCSEOptions) -> None:
-        """Make the decoder. backbone: with the pooler text_cnn; another raises StsbenchError, one line."""
+        """Create the decoder. backbone: with the pooler text_cnn. Raises StsbenchError, one line, for another pooler."""
         super().__init__(backbone, options)
         self.decoder: Decoder | None = None
         if options.rebuilds:
@@ -48,7 +48,7 @@ class SARCSE(Method):
             std = getattr(backbone.model.config, "initializer_range", 0.02)
             self.decoder = Decoder(backbone.head, options, backbone.max_length - 2, std)
             size = len(backbone.model.get_input_embeddings().weight)
-            # Eq. 8 needs the training text: until `prepare` has counted it, or a checkpoint is read, there are no weights
+            # Eq. 8 needs the training text: weights are NaN until `prepare` counts its tokens or a checkpoint is loaded
             start = torch.nan if options.self_adaptive else 1.0
             self.register_buffer("weights", torch.full((size,), start))
             # buffers, so that a resumed run logs the same
@@ -57,13 +57,13 @@ class SARCSE(Method):
 
     @classmethod
     def needs(cls, options: SARCSEOptions) -> Needs:
-        """Return sentences, or pairs and hard negatives; dropout where the data give no positive."""
+        """Return the needs: sentences, or pairs and hard negatives; dropout where the data have no positives."""
         return Needs(partial(pairs_or_sentence, view=options.view), dropout=options.view == "dropout")
 
     def prepare(self, rows: Any) -> None:
-        """Compute the weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
+        """Compute the weights of Eq. 8 from the tokens of all training texts, cut as for training.
 
-        What the tokenizer puts around a text, and padding, is not counted.
+        Special tokens around a text and padding are not counted.
         """
         if self.decoder is None or not self.options.self_adaptive:
             return
@@ -74,12 +74,12 @@ class SARCSE(Method):
         self.weights.copy_(token_weights(counts, self.options.theta, self.options.frequency_scale))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence twice, or as many views as the data have roles."""
+        """Return the sentence twice, or a view for each role of the data."""
         return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Return contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all
-        others)."""
+        other views)."""
         options, n = self.options, len(batch)
         features = self._features(batch)
         queries, keys, *negatives = features.vectors.split(n)
@@ -101,13 +101,13 @@ class SARCSE(Method):
         return terms
 
     def rates(self) -> dict[str, float]:
-        """Return options.head_rate for what starts from nothing: TextCNN and decoder."""
+        """Return options.head_rate for TextCNN and decoder, which start from random weights."""
         rate = self.options.head_rate
         return {} if rate == 1 else {"backbone.head.": rate, "decoder.": rate}
 
     def metrics(self) -> dict[str, float]:
-        """reconstruction_error: mean squared error a coordinate, every token of this process alike; token_weight: the mean
-        of Eq. 8 over those tokens."""
+        """Return reconstruction_error, the unweighted mean squared error of a coordinate over this process's tokens, and
+        token_weight, the mean of Eq. 8 over these tokens, since the last call."""
         if self.decoder is None or not (count := int(self.tokens)):
             return {}
         error, weight = (self.sums / count).tolist()
@@ -116,18 +116,18 @@ class SARCSE(Method):
         return {"reconstruction_error": error, "token_weight": weight}
 
     def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
-        """For each text, cut as in training: a token as the vocabulary spells it, its squared error (the mean or the sum
-        over coordinates, by options.mse_reduction), its weight. Without dropout; everything is left as it was.
+        """Return (token, squared error, weight) for every token of each text, cut as in training. The error is the mean or
+        sum over coordinates, by options.mse_reduction, without dropout. The method's state is not changed.
 
         Raises StsbenchError, one line, for a model without a decoder.
         """
         if self.decoder is None:
             raise StsbenchError("this sarcse has no decoder to rebuild tokens: options.beta and options.gamma are 0")
         device = self.weights.device
-        tokenizer = copy.deepcopy(self.backbone.tokenizer)  # truncation, once set, would stay on in the shared one
+        tokenizer = copy.deepcopy(self.backbone.tokenizer)  # calls with truncation change a tokenizer
         pad = 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         losses = []
-        # the packed pass draws a seed even where nothing is dropped
+        # the packed pass draws a random seed even without dropout
         with forked(), borrowed(self):
             for start in range(0, len(texts), _TEXTS):
                 part = texts[start : start + _TEXTS]
@@ -143,7 +143,7 @@ class SARCSE(Method):
         return self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
 
     def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""
+        """Return (rows, T) squared errors of the tokens, by options.mse_reduction, and their weights. ids: (rows, L)."""
         assert self.decoder is not None
         target = features.tokens.detach() if self.options.detach_target else features.tokens
         errors = token_errors(self.decoder(features), target, self.options.mse_reduction)
@@ -159,17 +159,16 @@ class SARCSE(Method):
 
 
 class Decoder(nn.Module):
-    """Liu et al. (2024), SARCSE, Eq. 5 to 7, the TextCNN backwards; no weight is shared with it, and nothing is activated.
-
-    Eq. 5: a transposed convolution gives H'_k, a row of channels for each kernel k. With "separate" each kernel has its own,
-    of which its row is taken: all that differs from "shared" is the bias, a number a kernel instead of one for all.
-    Eq. 6: the paper does not say how a pooled channel becomes a sequence again. unpool "max": it goes back to the window
-    that its maximum came from, all others are 0; "repeat": to every window; "repeat+position": to every window, plus a
-    learned vector of channels a window. A transposed convolution then gives X'_k. Eq. 7: X' is their mean.
+    """The decoder of Liu et al. (2024), SARCSE, Eq. 5 to 7: the TextCNN reversed, with its own weights, no activations.
+    Eq. 5: a transposed convolution gives H'_k, a row of channels for each kernel k. With "separate" each kernel has its own
+    convolution, whose row k is used; the only difference from "shared" is one bias for each kernel instead of one for all.
+    Eq. 6: the paper does not say how a pooled channel becomes a sequence. unpool "max": it fills the window of its maximum,
+    others are 0; "repeat": every window; "repeat+position": every window, plus a learned vector of channels for each window.
+    A transposed convolution then gives X'_k. Eq. 7: X' is their mean.
     """
 
     def __init__(self, head: TextCNN, options: SARCSEOptions, longest: int, std: float = 0.02) -> None:
-        """longest: tokens of a text at most, without the first and the last; std: of the position vectors at the start."""
+        """longest: most tokens of a text, without the first and the last; std: of the position vectors' initial values."""
         super().__init__()
         self.unpool = options.unpool
         self.shape = head.fusion_channels, head.channels - head.fusion_width + 1
@@ -186,8 +185,7 @@ class Decoder(nn.Module):
             self.positions = nn.Parameter(torch.randn(head.channels, windows) * std)
 
     def forward(self, features: Features) -> Tensor:
-        """Return (n, T, d) rebuilt token vectors, to be read where `features.real`; there they depend on nothing but the
-        text."""
+        """Return (n, T, d) reconstructed token vectors, valid where `features.real` is true, independent of padding."""
         total = features.tokens.shape[1]
         counts = features.real.sum(1)
         parts = []
@@ -200,16 +198,17 @@ class Decoder(nn.Module):
         return rebuilt.transpose(1, 2)
 
     def _channels(self, vectors: Tensor) -> list[Tensor]:
-        """Return Eq. 5: (n, vector_width) -> H'_k, (n, channels), for each kernel."""
+        """Return H'_k of Eq. 5, (n, channels) for each kernel. vectors: (n, vector_width)."""
         maps = vectors.view(len(vectors), self.shape[0], 1, self.shape[1])
         if len(self.fusions) == 1:
             return list(self.fusions[0](maps)[:, 0].unbind(1))
         return [fusion(maps)[:, 0, row] for row, fusion in enumerate(self.fusions)]
 
     def _unpooled(self, channels: Tensor, indices: Tensor, last: Tensor, windows: int) -> Tensor:
-        """Return (n, channels, windows), zero in the windows after a text's last one, which hold padding.
+        """Return (n, channels, windows), 0 in windows after a text's last one, which contain padding.
 
-        channels, places: (n, channels), the latter windows in the encoder, no gradient; last: (n,).
+        channels: (n, channels); indices: (n, channels), the window of each maximum in the encoder; last: (n,), the index of
+        each text's last window.
         """
         if self.unpool == "max":
             empty = channels.new_zeros(*channels.shape, windows)
@@ -217,6 +216,6 @@ class Decoder(nn.Module):
         spread = channels.unsqueeze(2).expand(-1, -1, windows)
         if self.positions is not None:
             known = self.positions[:, :windows]
-            spread = spread + nn.functional.pad(known, (0, windows - known.shape[1]))  # what is beyond it is padding
+            spread = spread + nn.functional.pad(known, (0, windows - known.shape[1]))  # further windows are padding
         beyond = torch.arange(windows, device=channels.device) > last.unsqueeze(1)
         return spread.masked_fill(beyond.unsqueeze(1), 0)

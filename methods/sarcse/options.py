@@ -1,4 +1,4 @@
-"""SARCSE's choices (Liu et al. 2024). The TextCNN's own stand in the recipe's backbone.text_cnn. Imports no torch."""
+"""Options of SARCSE (Liu et al. 2024). Those of its TextCNN are in the recipe's backbone.text_cnn. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WEIGHED = (_DECODER, {"self_adaptive": True})
 
 
 class SARCSEOptions(Options):
-    """Defaults: the paper's, and where it is silent the plainest reading."""
+    """Defaults: the paper's, and the simplest choice where the paper is silent."""
 
     default_recipe = "roberta-base"
 
@@ -51,7 +51,7 @@ class SARCSEOptions(Options):
 
     @property
     def rebuilds(self) -> bool:
-        """Return whether there is a decoder: a reconstruction term has a weight."""
+        """Return whether there is a decoder, which a reconstruction term of a weight above 0 needs."""
         return self.beta > 0 or self.gamma > 0
 
     @model_validator(mode="after")

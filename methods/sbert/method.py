@@ -22,14 +22,14 @@ STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet"
 
 
 class SBERT(PoolerMethod):
-    """Section 3: the classification, regression and triplet objectives; the classifier is no part of the tested encoder."""
+    """The classification, regression and triplet objectives of section 3. The encoder is tested without the classifier."""
 
     Options = SBERTOptions
     later_options = ("objective", "scale", "similarity", "test_pooler")
     options: SBERTOptions
 
     def __init__(self, backbone: Backbone, options: SBERTOptions) -> None:
-        """Make the classifier where there is a stage with labels; `prepare_labelled` gives it its shape."""
+        """Create the classifier if a stage has labels; `prepare_labelled` sets its shape."""
         super().__init__(backbone, options)
         self.classifier: NLIClassifier | None = None
         if "nli" in STAGES[options.objective]:
@@ -37,12 +37,12 @@ class SBERT(PoolerMethod):
 
     @classmethod
     def stages_for(cls, options: SBERTOptions) -> tuple[str, ...]:
-        """Return NLI, scores, one after the other, or triplets."""
+        """Return the stages of the objective: nli, sts, both in this order, or triplet."""
         return STAGES[options.objective]
 
     @classmethod
     def needs(cls, options: SBERTOptions) -> Needs:
-        """Return labelled pairs alone in stage nli; scored pairs, or triplets, in the others."""
+        """Return the needs: labelled pairs alone in stage nli, scored pairs in sts, triplets in triplet."""
         roles = TRIPLET if options.objective == "triplet" else SCORED
         return Needs(
             partial(require_roles, roles, f"options.objective {options.objective}"), negatives=False,
@@ -50,12 +50,12 @@ class SBERT(PoolerMethod):
         )
 
     def prepare_labelled(self, rows: Any) -> None:
-        """Make the classifier, for as many classes as there are labels."""
+        """Set the classifier's shape, with one class for each label in the rows."""
         assert self.classifier is not None
         self.classifier.set_shape(self.backbone.vector_width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
-        """Freeze the classifier, which has no part in the later stage."""
+        """Train the classifier in stage nli, and freeze it in later stages, which do not use it."""
         if self.classifier is not None:
             self.classifier.requires_grad_(stage == "nli")
 
@@ -66,7 +66,7 @@ class SBERT(PoolerMethod):
         return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=rows.scores())
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """nli: cross-entropy; sts: squared error of the similarity; triplet: hinge of the distances."""
+        """Return the stage's term: nli, a cross-entropy; sts, the similarity's squared error; triplet, a hinge loss."""
         vectors = self.vectors(batch.ids, batch.mask)
         if batch.labelled_only:
             assert self.classifier is not None
@@ -80,5 +80,5 @@ class SBERT(PoolerMethod):
         return {"sts": Term(sbert_regression(u, v, batch.scores, scale=scale, similarity=similarity), n)}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """None: two texts of a pair may be one and the same."""
+        """Return None, as the two texts of a pair may be equal."""
         return None

@@ -1,4 +1,4 @@
-"""Sentence-BERT's choices (Reimers and Gurevych 2019), each ablation of the paper one of them. Imports no torch."""
+"""Options of Sentence-BERT (Reimers and Gurevych 2019), including the paper's ablations. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""SG-OPT (Kim et al. 2021): BERT's sentence vector learns from its own layers as they were before training."""
+"""SG-OPT (Kim et al. 2021): sentence vectors learn from the layers of the model before training."""

@@ -1,4 +1,4 @@
-"""SG-OPT (Kim et al. 2021): a sentence's vector is pulled to those of all layers of the model before training."""
+"""SG-OPT (Kim et al. 2021): a sentence's vector is contrasted with its vectors from all layers of the untrained model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .options import SGOPTOptions
 
 
 class SGOPT(Method):
-    """The backbone, trained, its frozen copy where one is needed, and a projection, which the test leaves out."""
+    """The trained backbone, a frozen copy if the options need it, and a projection that is used in training alone."""
 
     name = "sg-opt"
     Options = SGOPTOptions
     options: SGOPTOptions
 
     def __init__(self, backbone: Backbone, options: SGOPTOptions) -> None:
-        """Raise StsbenchError, one line, for options that do not go with the backbone."""
+        """Raise StsbenchError, one line, for options that do not fit the backbone."""
         super().__init__(backbone, options)
         self.layers = choose_layers(options, backbone)
         std = float(getattr(backbone.model.config, "initializer_range", 0.02))
@@ -37,7 +37,8 @@ class SGOPT(Method):
             self.reference = Reference(backbone, options.reference_dropout)
 
     def start_stage(self, stage: str) -> None:
-        """Copy the weights that the stage begins with, also where labelled rows (recipe.semi) trained them."""
+        """Copy the stage's initial weights to the frozen copy, as a stage of labelled rows (recipe.semi) may have changed
+        them; freeze the embeddings by options.freeze_embeddings."""
         if self.reference is not None:
             self.reference.restart(self.backbone)
         embeddings = getattr(self.backbone.model, "embeddings", None)
@@ -45,14 +46,14 @@ class SGOPT(Method):
         module.requires_grad_(not self.options.freeze_embeddings)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentences once; where one layer gives the positive, which one, drawn for each sentence."""
+        """Return the sentences once; for objectives with one layer, also a layer drawn for each sentence."""
         views = Views([rows.ids("sentence")])
         if self.options.objective != "sg-opt":
             views.by_row["layer"] = [rng.choice(self.layers, len(rows.rows))]
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: by options.objective; regulariser: the squared distance to the weights at the start."""
+        """Return contrastive, by options.objective, and regulariser, the squared distance to the initial weights."""
         options = self.options
         vectors = self.projector(self.vectors(batch.ids, batch.mask))
         terms = {"contrastive": self._contrastive(batch, vectors)}
@@ -82,8 +83,8 @@ class SGOPT(Method):
 
 
 def choose_layers(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
-    """Return the hidden states that give vectors, 0 the embedding output. Raises StsbenchError, one line, for layers that
-    the model lacks, and for a pooler whose vectors are not of a hidden state's width."""
+    """Return the numbers of the layers that give vectors, 0 for the embedding output. Raises StsbenchError, one line, for
+    layers that the model lacks, and for a pooler whose vectors are not as wide as hidden states."""
     if backbone.vector_width != backbone.width or backbone.pooler == "mask":
         raise StsbenchError(
             "sg-opt compares sentence vectors with hidden states by one projection, and those of the pooler "
@@ -110,11 +111,10 @@ def one_layer_term(
     vectors: Tensor, layer: Tensor, temperature: float, shares: Shares, mode: Gathering, *,
     with_vectors: bool, skip_negative: bool = False,
 ) -> Term:
-    """Return the mean over i of the cross-entropy of h_i among all h and, `with_vectors`, the c of other sentences: c_i the
-    anchor.
+    """Return the mean over anchors c_i of the cross-entropy of h_i among all h and, `with_vectors`, other sentences' c.
 
-    vectors, layer: (n, D), this process's rows. with_vectors: objective opt1, else opt2. skip_negative: without the first
-    other sentence's h, which the released code's opt2 cuts off with the c.
+    vectors (c), layer (h): (n, D), this process's rows. with_vectors: objective opt1, else opt2. skip_negative: leave out
+    the h of the first other sentence, which the released code's opt2 removes together with the c.
     """
     with torch.autocast(vectors.device.type, enabled=False):
         x, y = unit(vectors, 1e-12), unit(layer, 1e-12)
@@ -132,13 +132,13 @@ def one_layer_term(
 
 
 def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) -> tuple[Tensor, Tensor]:
-    """Return (n,) the places of this process's rows among all N, and (n, N) true there."""
+    """Return the columns (n,) of this process's rows among all N, and (n, N) bool, true at these columns."""
     columns = torch.arange(len(vectors), device=vectors.device) + (shares.start if mode == "exact" else 0)
     return columns, columns.unsqueeze(1) == torch.arange(len(every), device=vectors.device)
 
 
 def _first_partner(itself: Tensor) -> Tensor:
-    """Return (n, N) true at the first column of each row that is not its own."""
+    """Return (n, N) bool, true in each row at the first column of another sentence."""
     first = torch.zeros_like(itself)
     first[:, :1] = ~itself[:, :1]
     first[:, 1:2] = itself[:, :1]
@@ -146,9 +146,9 @@ def _first_partner(itself: Tensor) -> Tensor:
 
 
 class GELUProjector(nn.Module):
-    """gelu(W2 gelu(W1 x + b1) + b2): width -> inner -> inner, any number of leading dimensions.
+    """gelu(W2 gelu(W1 x + b1) + b2): width -> inner -> inner, with any number of leading dimensions.
 
-    W1, W2 from N(0, std^2), by torch's global generator; b1, b2 = 0. GELU is by the error function.
+    W1 and W2 start from N(0, std^2), by torch's global generator; b1, b2 = 0. GELU is exact (by the error function).
     Source: Kim et al. (2021), SG-OPT, and loss.py of its code.
     """
 
@@ -160,5 +160,5 @@ class GELUProjector(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (..., width) -> (..., inner)."""
+        """Return (..., inner) projections of (..., width) vectors."""
         return functional.gelu(self.outer(functional.gelu(self.inner(vectors))))

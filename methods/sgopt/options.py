@@ -1,4 +1,4 @@
-"""SG-OPT's choices (Kim et al. 2021), and what its released code does otherwise. Imports no torch."""
+"""Options of SG-OPT (Kim et al. 2021), including where its released code differs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Objective = Literal["sg-opt", "sg", "opt1", "opt2"]
 
 
 class SGOPTOptions(Options):
-    """Defaults: SG-OPT of the paper. c is a sentence's vector, h_k the one of the guide's layer k."""
+    """Defaults: the paper's SG-OPT. c is a sentence's vector, h_k its vector from layer k of the guide."""
 
     default_recipe = "bert-base"
 

@@ -39,13 +39,13 @@ Change = Callable[..., list[str]]  # (words, rng=...) -> words
 
 
 class SimCSE(TemplateMethod, HeadMethod):
-    """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
+    """SimCSE: Eq. 4 for plain sentences, Eq. 5 and 8 for pairs without and with hard negatives, and their ablations."""
 
     Options = SimCSEOptions
     options: SimCSEOptions
 
     def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
-        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a head on another pooler than cls."""
+        """Take a backbone with its `folder` and `name`. Raises StsbenchError, one line, for options that do not fit it."""
         super().__init__(backbone, options)
         self.lm_head: LMHead | None = None
         if options.mlm_weight > 0:  # untied, as in the authors' code
@@ -55,22 +55,22 @@ class SimCSE(TemplateMethod, HeadMethod):
         self.queue: NegativeQueue | None = None
         if options.queue is not None:
             self.queue = NegativeQueue(backbone, backbone.vector_width, options.queue)
-        self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the truncation set on it below must not reach its other users
+        self.tokenizer = copy.deepcopy(backbone.tokenizer)  # a copy, as calls with truncation change a tokenizer
         self.change = _change(options)
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
         if options.mlm_weight > 0 and self.tokenizer.mask_token_id is None:
             raise StsbenchError(f"options.mlm_weight needs a mask token, and the tokenizer of {backbone.name} has none")
         if options.mean_over == "row" and backbone.pooler != "mean":
             raise StsbenchError(f"options.mean_over row is of the pooler mean, not {backbone.pooler}: set backbone.pooler")
-        self.behind = 0  # tokens between the state of options.positive_word and the one that is read
+        self.behind = 0  # tokens between the state of options.positive_word and that of the anchor
         if options.positive_word is not None:
             assert self.around is not None
             self.behind = self.around.count_later_tokens(options.positive_word)
 
     @classmethod
     def needs(cls, options: SimCSEOptions) -> Needs:
-        """Return sentences, or pairs and hard negatives; as many following sentences as the positive is drawn from;
-        dropout where the views are the sentence twice."""
+        """Return the needs: sentences, or pairs with or without hard negatives; the following sentences that the positive is
+        drawn from; dropout where both views are the same sentence."""
         follows = partial(followed, option=f"options.view {options.view}") if options.view in NEXT else None
         return Needs(
             partial(choose_roles, options), usable=follows, reach=NEXT.get(options.view, 0),
@@ -80,8 +80,8 @@ class SimCSE(TemplateMethod, HeadMethod):
         )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return one view (one dropout mask for both), two, or as many as the data have roles, in their order; and masked
-        copies of them where there is a masked-LM term."""
+        """Return one view (if it serves as both), two views, or a view for each role of the data, in their order; with a
+        masked-LM term also masked copies of them."""
         views = self._views(rows, rng)
         views.one_length = self.options.mean_over == "row"
         if self.options.mlm_weight > 0:
@@ -90,7 +90,7 @@ class SimCSE(TemplateMethod, HeadMethod):
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
+        """Return contrastive, the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch), and mlm."""
         options, ids = self.options, self._contrasted(batch)
         queries, keys, *negatives = self._vectors(ids, batch)
         terms = {
@@ -109,13 +109,13 @@ class SimCSE(TemplateMethod, HeadMethod):
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) vectors, through the head that training has."""
+        """Return (n, d) vectors, with the head applied as in training."""
         return super().vectors(ids, mask) if self.options.mean_over == "text" else self._mean_over_rows(ids, mask)
 
     def _mean_over_rows(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) means over all L states of each row, of padding, too: tokens that end a text, which stand before it.
+        """Return (n, d) means over all L states of each row, where padding becomes end-of-text tokens before the text.
 
-        ids, mask: (n, L), padded right. Source: get_pooling of llm2vec.py of McGill-NLP/llm2vec, on plain texts.
+        ids, mask: (n, L), padded right. Source: get_pooling in llm2vec.py of McGill-NLP/llm2vec, on plain texts.
         """
         end = self.backbone.tokenizer.eos_token_id
         ids = ids if end is None else ids.masked_fill(mask == 0, end)
@@ -124,12 +124,12 @@ class SimCSE(TemplateMethod, HeadMethod):
         return states[0].mean(1)
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return (n, d) vectors of the first two views, of two encoders each its own."""
+        """Return (n, d) vectors of the first two views, each by its own encoder if there are two."""
         first, second, *_ = self._vectors(self._contrasted(batch), batch)
         return first, second
 
     def inputs(self) -> dict[str, str]:
-        """Return the thesaurus of the view synonym, the replacing model of the view mlm."""
+        """Return the sha256 of the thesaurus (view synonym) and of the replacing model (view mlm)."""
         digests = {}
         if self.options.thesaurus is not None:
             digests["thesaurus"] = sha256_file(Path(self.options.thesaurus))
@@ -138,7 +138,7 @@ class SimCSE(TemplateMethod, HeadMethod):
         return digests
 
     def _views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the views alone. Sentences that are changed word by word are split at white space and tokenised anew."""
+        """Return the views without masked copies. To change words, sentences are split at white space and then tokenised."""
         if "sentence" not in rows.roles:
             anchor, *later = rows.roles
             return Views([self.read(rows, anchor), *(self._later(rows, role, rng) for role in later)])
@@ -182,8 +182,8 @@ class SimCSE(TemplateMethod, HeadMethod):
         return batch.ids
 
     def _vectors(self, ids: Tensor, batch: Batch) -> list[Tensor]:
-        """Return (n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own
-        mask."""
+        """Return (n, d) vectors, view by view. Each encoder reads all of its views in one pass, where every row has its own
+        dropout mask."""
         n = len(batch)
         if self.behind:
             states, shorter = self.backbone(ids, batch.mask), functional.pad(batch.mask[:, self.behind:], (0, self.behind))
@@ -198,7 +198,7 @@ class SimCSE(TemplateMethod, HeadMethod):
 
 
 def choose_roles(options: SimCSEOptions, available: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return ("sentence",), or anchor, positive and the hard negatives that the data give.
+    """Return ("sentence",), or the roles anchor, positive and, if the data have them, hard negatives.
 
     Raises StsbenchError for other data, and for a weight of hard negatives where the data have none.
     """
@@ -212,18 +212,18 @@ def choose_roles(options: SimCSEOptions, available: tuple[str, ...], method: str
 
 
 def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
-    """Return another encoder that starts alike and shares nothing but the tokenizer."""
+    """Return a second encoder with the same weights at the start, which shares only the tokenizer."""
     parts = nn.ModuleList([backbone, nn.Identity() if head is None else head])
     return copy.deepcopy(parts, {id(backbone.tokenizer): backbone.tokenizer})
 
 
 class Replacer(Generator):
-    """The view "mlm" of Table 1: words replaced by what a frozen masked LM, in eval mode, predicts there."""
+    """The view "mlm" of Table 1: words are replaced by the predictions of a frozen masked LM in eval mode."""
 
     def __init__(self, backbone: Backbone, model: str | None) -> None:
-        """Read `model`, folder or Hub id of a masked LM of the backbone's vocabulary; None: the backbone's, as it starts.
+        """Load `model`, folder or Hub id of a masked LM with the backbone's vocabulary; None: the backbone's checkpoint.
 
-        Raises StsbenchError, one line, for another vocabulary, no mask token, or a model that stores no masked-LM head.
+        Raises StsbenchError, one line, for another vocabulary, no mask token, or a model without a stored masked-LM head.
         """
         super().__init__(backbone, model, "eval", option="options.replacer")
         tokenizer = self.backbone.tokenizer
@@ -233,7 +233,7 @@ class Replacer(Generator):
         self.special = tokenizer.all_special_ids
 
     def forward(self, ids: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
-        """Return `ids` with the likeliest ordinary token where `labels` is not IGNORED, guessed at once; all are (n, L)."""
+        """Return `ids` with the likeliest ordinary token wherever `labels` is not IGNORED, from one pass. All: (n, L)."""
         chosen = labels != IGNORED
         return self.fill(ids.masked_fill(chosen, self.mask_id), mask, chosen, forbidden=self.special)
 
@@ -243,7 +243,7 @@ def words_to_replace(
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
     """Return the token ids of n tokenised texts, and labels: the ids of round_share(words, rate) whole words, else IGNORED.
 
-    encoded: a fast tokenizer's output, whose words are those of its own splitting, punctuation marks among them.
+    encoded: a fast tokenizer's output; its pre-tokenizer decides what a word is (punctuation marks are words, too).
     """
     ids, labels = [], []
     for number, row in enumerate(encoded["input_ids"]):
@@ -257,7 +257,7 @@ def words_to_replace(
 
 
 def _change(options: SimCSEOptions) -> Change | None:
-    """Return what is done to a sentence's words, for the views that do it without a model."""
+    """Return the function that changes a sentence's words; None for views that need a model or no change."""
     if options.view == "synonym":
         return partial(synonym, thesaurus=read_thesaurus(Path(options.thesaurus or "")))
     if options.view == "delete_one_word":

@@ -1,4 +1,4 @@
-"""SimCSE's choices (Gao, Yao and Chen 2021), each ablation of the paper one of them. Imports no torch."""
+"""Options of SimCSE (Gao, Yao and Chen 2021), including the paper's ablations. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SNCSE (Wang et al. 2022): a sentence in two templates, read at the mask, and its negation as a soft negative."""
+"""SNCSE (Wang et al. 2022): contrast of a sentence in two templates, with its negation as a soft negative."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stsbench.wording import counted
 from . import verbs
 from .options import SNCSEOptions
 
-_ROWS = 10_000  # counted at once: their texts are in memory
+_ROWS = 10_000  # rows counted at a time, as their texts are held in memory
 Reason = Literal["source", "unknown", "full stop"]
 MODEL = "en_core_web_sm"
 _TAKES_NOT = {"am", "is", "was", "were", "are", "can", "could", "will", "would", "shall", "should", "may", "must", "might"}
@@ -38,7 +38,7 @@ _SUPPORT = {"VBP": "do", "VBZ": "does", "VBD": "did"}
 
 
 class SNCSE(Method):
-    """Unsupervised, on plain sentences: InfoNCE of two templates and the bidirectional margin loss of the negations."""
+    """Unsupervised, on plain sentences: InfoNCE between two templates, and a bidirectional margin loss on negations."""
 
     trained_pooler = "mask"
     Options = SNCSEOptions
@@ -46,10 +46,10 @@ class SNCSE(Method):
     sample_settings = {"options.negation": "verbs"}  # noqa: RUF012 - as of the base
 
     def __init__(self, backbone: Backbone, options: SNCSEOptions) -> None:
-        """Read the templates, and what the negations come from. backbone: with the pooler mask, its `name`.
+        """Read the templates and the source of negations. backbone: with the pooler mask and its `name`.
 
-        Raises StsbenchError, one line: another pooler, a template without one place for the sentence and one mask or too
-        long for backbone.max_length or the model, no parser or file for the negations.
+        Raises StsbenchError, one line, for another pooler, a template that is too long for backbone.max_length or the model
+        or lacks one place for the sentence and one mask, and a missing parser or file of negations.
         """
         super().__init__(backbone, options)
         self.first = self._template(options.template, "options.template")
@@ -64,17 +64,17 @@ class SNCSE(Method):
 
     @classmethod
     def needs(cls, options: SNCSEOptions) -> Needs:
-        """Return what sentences need; dropout where both views are one template's."""
+        """Return the needs: sentences; dropout where both views have the same template."""
         return Needs(dropout=options.second_template in (None, options.template))
 
     def prepare(self, rows: Any) -> None:
-        """Count the sentences whose negation is none of the file's or the rule's. A parser reads all texts here, once."""
+        """Count the sentences without a negation by the file or rule. With a parser, all texts are parsed here, once."""
         if self.negatives is not None:
             for start in range(0, len(rows), _ROWS):
                 self.negatives.count(rows.at(rows.rows[start : start + _ROWS]).texts("sentence"))
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence in either template, and its negation in the second."""
+        """Return the sentence in each of the two templates, and its negation in the second."""
         sentences = rows.texts("sentence")
         views = [self._inside(sentences, self.first), self._inside(sentences, self.second)]
         if self.negatives is not None:
@@ -82,7 +82,7 @@ class SNCSE(Method):
         return Views(views)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: InfoNCE of the first view against the second; soft_negative: the bidirectional margin loss."""
+        """Return contrastive, InfoNCE of the first view against the second, and soft_negative, the margin loss."""
         n, options = len(batch), self.options
         first, second, *negations = self._vectors(batch.ids, batch.mask, n).split(n)
         terms = {
@@ -100,17 +100,17 @@ class SNCSE(Method):
         return self._inside(rows.texts(role), self.first)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return (n, d) vectors as the loss compares them, through the head. ids, mask: (n, L), as `read` gives."""
+        """Return (n, d) vectors as in the loss, with the head applied. ids, mask: (n, L), texts of `read`."""
         return self._vectors(ids, mask, len(ids))
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return (n, d) vectors of the sentence in either template."""
+        """Return (n, d) vectors of the sentence in the first and in the second template."""
         n = len(batch)
         first, second = self._vectors(batch.ids[: 2 * n], batch.mask[: 2 * n], n).split(n)
         return first, second
 
     def inference(self) -> Inference:
-        """Return the state at the mask of the test's template, with the full stop that training puts behind a text."""
+        """Return the encoder that reads the mask of the test's template, with a full stop added to texts as in training."""
         options = self.options
         prompt = Prompt(
             options.test_template or options.template, full_stop=stop_rule(options),
@@ -119,21 +119,21 @@ class SNCSE(Method):
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
 
     def inputs(self) -> dict[str, str]:
-        """Return what the negations come from."""
+        """Return the sha256 of the source of negations, as `Negatives.inputs`; {} without negations."""
         return {} if self.negatives is None else self.negatives.inputs()
 
     def notes(self) -> list[str]:
-        """Return how many negations are none of the file's or the rule's."""
+        """Return a line with the number of sentences without a negation by the file or rule."""
         return [] if self.negatives is None else self.negatives.report()
 
     def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
-        """Return (rows, d): the `first` rows are in the first template, all others in the second."""
+        """Return (rows, d) vectors. `first` rows are in the first template, all others in the second."""
         indices = torch.cat([self.first.mask_indices(mask[:first]), self.second.mask_indices(mask[first:])])
         states = self.backbone.at(ids, mask, indices)
         return states if self.head is None else self.head(states)
 
     def _inside(self, texts: list[str], template: TokenTemplate) -> Ragged:
-        """Return the texts inside a template, each with a full stop where it lacks one, cut to what max_length leaves."""
+        """Return the texts inside a template, each with a full stop by options.full_stop, cut to what max_length leaves."""
         limit = self.backbone.max_length - (template.length if self.options.max_length_counts == "template" else 2)
         stop = stop_rule(self.options)
         return template.wrap(template.pieces([with_full_stop(text, stop) for text in texts], limit))
@@ -161,33 +161,32 @@ class SNCSE(Method):
 class Negatives:
     """The negations of sentences by `options.negation` and `options.lookup`.
 
-    A sentence without one gets "Not " in front, as in the released code: where no form of the rule fits, in front of its
-    tokens, joined by blanks. `count` says how many those are, and why: the file or the rule has none for the line
-    ("unknown"), or the lookup is by the sentence behind which a full stop was put, and so by another text than the line
-    ("full stop").
+    A sentence without a negation gets "Not " in front, as in the released code; where no form of the rule fits, in front of
+    its tokens, joined by blanks. `count` counts these sentences by reason: the file or rule has no negation for the line
+    ("unknown"), or the line was looked up with an added full stop, and so by another text ("full stop").
     """
 
     def __init__(self, options: SNCSEOptions) -> None:
-        """Raise StsbenchError, one line: no spaCy for the rule, a file that cannot be read."""
+        """Load the parser or file. Raises StsbenchError, one line, without spaCy for the rule, or for an unreadable file."""
         self.options = options
         self.table: dict[str, str] = {}
-        self.unfit: set[str] = set()  # lines of the table that no form of the rule fits
+        self.unfit: set[str] = set()  # lines in the table to which no form of the rule applies
         self.parser = Parser() if options.negation == "rule" else None
         if options.negation == "file":
             self.table = read_pairs(Path(options.negations or ""))
         self.counted: Counter[Reason] = Counter()
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """Return the negation of each line, with a full stop behind it by `options.full_stop`."""
+        """Return the negation of each line, with a full stop added by `options.full_stop`."""
         stop = stop_rule(self.options)
         return [with_full_stop(negation, stop) for negation, _ in self._all(lines)]
 
     def count(self, lines: Sequence[str]) -> None:
-        """Add these lines to what `report` tells."""
+        """Add these lines to the counts of `report`."""
         self.counted.update(reason for _, reason in self._all(lines))
 
     def report(self) -> list[str]:
-        """Return a line for people on where the negations of the counted lines are from; none before any was counted."""
+        """Return a line on the sources of the counted lines' negations; [] before any was counted."""
         total = self.counted.total()
         if not total:
             return []
@@ -226,7 +225,7 @@ class Negatives:
         return results
 
     def _looked_up(self, keys: Sequence[str], lines: Sequence[str]) -> list[str | None]:
-        """Return the negations of the stripped `lines` by their `keys`: None where the two differ, or there is none."""
+        """Return the negations of the stripped `lines`, looked up by `keys`; None for a line without one."""
         if self.options.negation == "file":
             return [self.table.get(key) for key in keys]
         if self.parser is not None:
@@ -241,13 +240,13 @@ class Negatives:
 
 
 def stop_rule(options: SNCSEOptions) -> Literal["punctuation32", False]:
-    """Return `options.full_stop` as `with_full_stop` and Prompt have it."""
+    """Return `options.full_stop` as an argument of `with_full_stop` and Prompt."""
     return "punctuation32" if options.full_stop == "punctuation32" else False
 
 
 def read_pairs(path: Path) -> dict[str, str]:
-    """Return sentence -> negation, of a file of JSON lines [sentence, negation]; blank lines are skipped, a later line
-    holds.
+    """Return sentence -> negation from a file of JSON lines [sentence, negation]. Blank lines are skipped; the last line of
+    a sentence counts.
 
     Raises DataError, one line, naming file and line.
     """
@@ -281,11 +280,12 @@ class Token(NamedTuple):
 
 
 def negated(tokens: Sequence[Token]) -> str | None:
-    """Return the negation of a parsed sentence, its tokens joined by blanks; None where no rule fits: `Not` is put in front.
+    """Return the negation of a parsed sentence, its tokens joined by blanks; None where no form of the rule fits.
 
-    The released code's rule, by the first auxiliary or the root. The first that fits: the first token `not` (so written) is
-    left out; `not` is put behind the first auxiliary (aux, auxpass) if that is before the root; behind the root if it is a
-    form of be or a modal; `do not`, `does not` or `did not` and the lemma take the root's place, by its tag VBP, VBZ or VBD.
+    The released code's rule has four forms, of which the first that fits is applied: the first token `not` (in lower case)
+    is removed; `not` is added after the first auxiliary (aux, auxpass) if it comes before the root; `not` is added after the
+    root if that is a form of be or a modal; the root is replaced by `do not`, `does not` or `did not` (by its tag VBP, VBZ
+    or VBD) and the lemma.
     Source: Wang et al. (2022), SNCSE, generate_soft_negative_samples.py.
 
     >>> parse = [("He", "nsubj", "PRP", "he"), ("left", "ROOT", "VBD", "leave"), (".", "punct", ".", ".")]
@@ -310,10 +310,10 @@ def negated(tokens: Sequence[Token]) -> str | None:
 
 
 class Parser:
-    """spaCy's English model en_core_web_sm, if it is installed."""
+    """A parser of English sentences, spaCy's model en_core_web_sm."""
 
     def __init__(self) -> None:
-        """Load the model. Raises StsbenchError, one line, without spaCy or the model."""
+        """Load the model. Raises StsbenchError, one line, where spaCy or the model is not installed."""
         try:
             import spacy
 

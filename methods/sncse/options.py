@@ -1,4 +1,4 @@
-"""SNCSE's choices (Wang et al. 2022), and what its released code does. Imports no torch."""
+"""Options of SNCSE (Wang et al. 2022), including those of its released code. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOFT = {"weight": POSITIVE}  # there are soft negatives
 
 
 class SNCSEOptions(Options):
-    """Defaults: what the released code does for BERT."""
+    """Defaults: as in the released code for BERT."""
 
     default_recipe = "bert-base"
 

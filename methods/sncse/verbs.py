@@ -1,6 +1,6 @@
-"""A negation by verb lists, without a parser: for English sentences, where spaCy is not installed.
+"""Negation of English sentences by lists of verbs, where spaCy and its parser are not installed.
 
-It is no copy of the released rule: it knows no root of a sentence, so it takes the first finite verb that it can tell.
+It differs from the released rule: without a parse it negates the first finite verb that it recognises, not the root.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ _AUXILIARIES = _words("am is was were are can could will would shall should may 
 _HAVE = {"has": "does", "have": "do", "had": "did"}
 _DO = frozenset(("do", "does", "did"))
 _SUBJECTS = _words("i you he she it we they who which that there this these those what")
-_BARE_SUBJECTS = _words("i you we they")  # verbs behind these may be the base form
+_BARE_SUBJECTS = _words("i you we they")  # subjects whose verb has the base form
 _NO_SUBJECTS = _words(
     "a an the in on at of for from to by with as and or but after before during since until when while where if although "
     "though because his her its their our my your this these those some many most several all both "
     "two three four five six seven eight nine ten"
 )
-# base, third person, past tense, participle; a past tense of the first group does not stand before a noun (`the died man`)
+# base, third person, past tense, participle. The past tenses in _STRONG are no adjectives (not `the died man`), so that
+# they are verbs even without a subject.
 _STRONG = """
 become becomes became become|begin begins began begun|break breaks broke broken|choose chooses chose chosen
 come comes came come|do does did done|draw draws drew drawn|drive drives drove driven|eat eats ate eaten
@@ -55,7 +56,7 @@ show shows showed showed|spend spends spent spent|stand stands stood stood|start
 state states stated stated|study studies studied studied|teach teaches taught taught|tell tells told told
 think thinks thought thought|use uses used used|want wants wanted wanted|win wins won won|work works worked worked
 """
-_NOUNS_TOO = _words(  # third persons that are more often plural nouns: known behind a subject only
+_NOUNS_TOO = _words(  # third persons that are more often plural nouns: verbs only after a subject
     "bases calls covers features forms founds leads leaves lives moves plays records releases returns shows starts states "
     "uses works wins means stands runs rides falls rises draws breaks drives studies flies"
 )
@@ -75,13 +76,12 @@ _NOT = re.compile(r"(?<!\S)not(?!\S) ?")
 
 
 def negated(text: str) -> str | None:
-    """Return a sentence's negation; None where no verb of the lists is known in it (it gets "Not" in front). Spacing is
-    kept.
+    """Return a sentence's negation, with its spacing kept; None where it has no verb of the lists.
 
-    The first that fits: the first word `not` (so written, between blanks) is left out; at the first finite verb, in the
-    sentence's order: `not` behind a form of be, a modal, do before a verb or a pronoun, have before a participle; else
-    `does not`, `do not`, `did not` and the base form in its place. Verbs that may be nouns or participles count behind a
-    pronoun or a name only.
+    If the sentence has a word `not` (in lower case, between blanks), the first one is removed. Otherwise its first finite
+    verb is negated: `not` is added after a form of be, a modal, do before a verb or a pronoun, and have before a participle;
+    other verbs are replaced by `does not`, `do not` or `did not` and the base form. Verbs that may be nouns or participles
+    are recognised after a pronoun or a name only.
 
     >>> [negated(text) for text in ("She is a painter.", "He has a boat.", "It has been sold.", "A red boat.")]
     ['She is not a painter.', 'He does not have a boat.', 'It has not been sold.', None]
@@ -98,8 +98,8 @@ def negated(text: str) -> str | None:
 
 
 def _support(form: str, before: str, later: list[str]) -> str | None:
-    """Return what takes the place of a word if it is a finite verb, {} for itself; before: the word before it, later: two
-    more."""
+    """Return the replacement of the word `form`, in which {} is the word, if it is a finite verb, else None. before: the
+    word before it; later: the two words after it."""
     asks_or_stresses = form in _DO and later[:1] and (later[0] in _SUBJECTS or later[0] in _BASES)
     if form in _AUXILIARIES or asks_or_stresses:
         return "{} not"

@@ -1,6 +1,6 @@
-"""TSDAE (Wang, Reimers and Gurevych 2021): a decoder that sees one vector writes the sentence that was damaged.
+"""TSDAE (Wang, Reimers and Gurevych 2021): a decoder reconstructs a sentence from the vector of its damaged copy.
 
-The authors' library splits and joins words with nltk. Here two expressions do so, in the manner of the Penn Treebank.
+The authors' library splits and joins words with nltk. Here regular expressions do so, in the manner of the Penn Treebank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stsbench.training.modules.masked_lm import LMHead
 
 from .options import TSDAEOptions
 
-_CROSS = "crossattention"  # in names of the weights that an encoder does not have
+_CROSS = "crossattention"  # part of the names of weights that only the decoder has
 _IDLE = (f"{_CROSS}.self.query.", f"{_CROSS}.self.key.")
 _ENDING = r"(?:n['’]t|['’](?:s|m|d|ll|re|ve))(?!\w)"  # a contraction's ending: don't is do and n't
 _MARKS = r";@#$%&?!…–—\"“”«»()\[\]{}<>"  # never part of a word
@@ -43,14 +43,14 @@ _TO_THE_RIGHT = re.compile(r"[$#“«(\[{<]")
 
 
 class TSDAE(Method):
-    """L = mean over the tokens of the sentences of -log p(token | tokens before it, vector of the damaged sentence)."""
+    """The loss is the mean over all tokens of -log p(token | tokens before it, vector of the damaged sentence)."""
 
     Options = TSDAEOptions
     options: TSDAEOptions
 
     def __init__(self, backbone: Backbone, options: TSDAEOptions) -> None:
-        """Make the decoder. backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a pooler of its own
-        weights or a model that is no decoder in transformers."""
+        """Create the decoder. backbone: with its `folder` and `name`. Raises StsbenchError, one line, for a pooler with
+        weights of its own or a model without a decoder in transformers."""
         super().__init__(backbone, options)
         if backbone.head is not None:
             raise StsbenchError(
@@ -61,15 +61,15 @@ class TSDAE(Method):
 
     @classmethod
     def needs(cls, options: TSDAEOptions) -> Needs:
-        """Return what plain sentences need."""
+        """Return the needs: plain sentences, which have no negatives."""
         return Needs(negatives=False)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the damaged sentence, drawn anew each time, and the sentence."""
+        """Return the sentence with words or sub-words deleted, drawn anew for each batch, and the whole sentence."""
         return Views([self._damaged(rows, rng), self._targets(rows)])
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """reconstruction: mean cross-entropy over all tokens of the sentences but their first."""
+        """Return reconstruction, the mean cross-entropy over all tokens of the sentences but their first."""
         n = len(batch)
         vectors = self.backbone.pooled(batch.ids[:n], batch.mask[:n])
         ids, counted = batch.ids[n:], self._target_mask(batch)
@@ -78,15 +78,15 @@ class TSDAE(Method):
         return {"reconstruction": Term(masked_lm(logits, labels), len(labels))}
 
     def view_vectors(self, batch: Batch) -> None:
-        """No two vectors are compared."""
+        """Return None, as no two vectors are compared."""
         return None
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """reconstruction: the tokens that are written."""
+        """Return reconstruction, the number of tokens that the decoder predicts."""
         return {"reconstruction": int(self._target_mask(batch).sum())}
 
     def inputs(self) -> dict[str, str]:
-        """Return the decoder, where it is another checkpoint."""
+        """Return the decoder's digest, if it is not the encoder's checkpoint."""
         return {} if self.decoder.digest is None else {"decoder": self.decoder.digest}
 
     def _damaged(self, rows: Examples, rng: np.random.Generator) -> Ragged:
@@ -98,27 +98,27 @@ class TSDAE(Method):
         return self.backbone.tokenise(texts)
 
     def _targets(self, rows: Examples) -> Ragged:
-        """As the decoder's tokenizer reads them."""
+        """Return the sentences as token ids of the decoder's tokenizer."""
         if self.decoder.reads_as_encoder:
             return rows.ids("sentence")
         return self.decoder.tokenise(rows.texts("sentence"))
 
     def _target_mask(self, batch: Batch) -> Tensor:
-        """Return bool (n, L - 1): whether the next position holds a token of the sentence."""
+        """Return bool (n, L - 1), whether the next position has a token of the sentence."""
         return batch.mask[len(batch) :, 1:].bool()
 
 
 class Decoder(nn.Module):
     """transformers' own causal model of the backbone's architecture, with cross-attention, and its language-model head.
 
-    The cross-attention starts from transformers' random weights. Its softmax is over one key, and so 1: queries and keys
-    have neither effect nor gradient, and are not trained.
-    digest: of the checkpoint read, where it is another than the encoder's.
+    The cross-attention starts from transformers' random weights. Its softmax over a single key is always 1, so that queries
+    and keys have neither effect nor gradient, and are not trained.
+    digest: of the decoder's checkpoint, if it is not the encoder's.
     """
 
     def __init__(self, backbone: Backbone, options: TSDAEOptions) -> None:
-        """With options.tie every weight that the encoder has, too, is the encoder's parameter itself, with its values as
-        they are in memory. Raises StsbenchError, one line, for an architecture without such a decoder, or another width."""
+        """Build the decoder. With options.tie, it uses the encoder's own parameters for all weights that both have. Raises
+        StsbenchError, one line, for an architecture without such a decoder, or another width."""
         super().__init__()
         self.digest: str | None = None
         source = backbone if options.decoder is None else self._load(backbone, options.decoder)
@@ -137,22 +137,22 @@ class Decoder(nn.Module):
     def forward(self, vectors: Tensor, ids: Tensor, chosen: Tensor) -> Tensor:
         """Return (m, V) logits for the token after each of the m chosen positions.
 
-        vectors: (n, d), one a text, with their gradient; ids: (n, L), padded right: padding is read as any other token,
-        behind all that a chosen position attends to; chosen: (n, L) bool.
+        vectors: (n, d), one for each text, with their gradient; ids: (n, L), padded right, so that no chosen position
+        attends to padding; chosen: (n, L) bool.
         """
         states: Tensor = self.model(
             input_ids=ids, attention_mask=None, encoder_hidden_states=vectors.unsqueeze(1), use_cache=False
         ).last_hidden_state
-        logits: Tensor = self.head(states[chosen.nonzero(as_tuple=True)])  # a GPU is waited for once
+        logits: Tensor = self.head(states[chosen.nonzero(as_tuple=True)])  # waits for a GPU once
         return logits
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Return [text] -> token ids of its own tokenizer: special tokens included, cut at the backbone's max_length."""
+        """Return the texts' token ids by the decoder's tokenizer, with special tokens, cut at the backbone's max_length."""
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
     def _load(self, backbone: Backbone, name: str) -> Backbone:
-        dropout = getattr(backbone.model.config, "hidden_dropout_prob", None)  # the encoder's: backbone.dropout is of both
+        dropout = getattr(backbone.model.config, "hidden_dropout_prob", None)  # backbone.dropout applies to both models
         other, self.digest = load_another(name, backbone, "options.decoder", dropout)
         if other.width != backbone.width:
             raise StsbenchError(
@@ -163,8 +163,8 @@ class Decoder(nn.Module):
 
 
 def _with_cross_attention(backbone: Backbone) -> tuple[Any, set[str]]:
-    """Return the backbone's architecture as a causal model with random weights, and the names of what its class has
-    beside it."""
+    """Return the backbone's architecture as a causal model with random weights, and the names of the other modules (the
+    head) of its language model."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
     encoder: Any = backbone.model
@@ -183,7 +183,7 @@ def _with_cross_attention(backbone: Backbone) -> tuple[Any, set[str]]:
 
 
 def _take(model: Any, backbone: Backbone, tie: bool) -> None:
-    """Give the decoder `model` the backbone's weights: its parameters themselves, or their values."""
+    """Set the decoder's weights to the backbone's parameters (`tie`) or to copies of them. StsbenchError if names differ."""
     weights = dict(backbone.model.named_parameters())
     names = [path for path, _ in model.named_parameters() if _CROSS not in path]
     if stray := min({*names} ^ {path for path in weights if not path.startswith("pooler.")}, default=None):
@@ -207,14 +207,14 @@ def _refusal(backbone: Backbone, why: str) -> str:
 
 
 class Piece(NamedTuple):
-    """A word, the ending of a contraction, or a mark. side: the neighbour that it is written together with."""
+    """A word, the ending of a contraction, or a mark. side: the neighbour that it joins without a blank, "" for neither."""
 
     text: str
     side: Literal["left", "right", ""]
 
 
 def pieces(text: str) -> list[Piece]:
-    """Return the words and marks of a text, in their order; [] of a blank one.
+    """Return the words and marks of a text, in their order; [] for a blank text.
 
     >>> [piece.text for piece in pieces('He said: "I don\\'t know 3.5 of them."')]
     ['He', 'said', ':', '"', 'I', 'do', "n't", 'know', '3.5', 'of', 'them', '.', '"']
@@ -223,7 +223,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def joined(pieces: Sequence[Piece], detokenise: Literal["treebank-like", "join"]) -> str:
-    """Return the text of some pieces. treebank-like: as written English; join: a blank between any two.
+    """Return the pieces as a text. treebank-like: spaced as written English; join: with a blank between any two.
 
     >>> joined(pieces("( I don't know, )"), "treebank-like"), joined(pieces("(I don't know,)"), "join")
     ("(I don't know,)", "( I do n't know , )")
@@ -238,8 +238,8 @@ def joined(pieces: Sequence[Piece], detokenise: Literal["treebank-like", "join"]
 
 
 def keep(count: int, delete: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return which of `count` items stay, in increasing order: each with probability 1 - delete; where that leaves none,
-    one of them, uniform. [] for none."""
+    """Return the indices of the `count` items that are kept, rising: each with probability 1 - delete; if none is left, one
+    item drawn uniformly. [] for count 0."""
     kept = np.flatnonzero(rng.random(count) >= delete)
     return kept if len(kept) or not count else rng.integers(count, size=1)
 
@@ -247,7 +247,7 @@ def keep(count: int, delete: float, rng: np.random.Generator) -> NDArray[np.int6
 def damaged(
     text: str, delete: float, detokenise: Literal["treebank-like", "join"], rng: np.random.Generator
 ) -> str:
-    """Return the text without some of its words; a text without words as it is."""
+    """Return the text with words deleted at random; a text without words is returned as it is."""
     every = pieces(text)
     return joined([every[index] for index in keep(len(every), delete, rng)], detokenise) if every else text
 
@@ -255,7 +255,7 @@ def damaged(
 def damaged_ids(
     ids: NDArray[np.int32], special: NDArray[np.int64], delete: float, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Return token ids without some of those that are not special. ids: (L,); special: ids of special tokens, which stay."""
+    """Return `ids` (L,) with ordinary tokens deleted at random. special: ids of special tokens, which are kept."""
     stays = np.isin(ids, special)
     ordinary = np.flatnonzero(~stays)
     stays[ordinary[keep(len(ordinary), delete, rng)]] = True
@@ -264,7 +264,7 @@ def damaged_ids(
 
 def _side(text: str, match: re.Match[str]) -> Literal["left", "right", ""]:
     piece = match[0]
-    if piece in ('"', "'", "‘"):  # opening or closing: by what stands beside it
+    if piece in ('"', "'", "‘"):  # opening or closing, by the neighbouring characters
         after, before = text[match.end() : match.end() + 1], text[: match.start()][-1:]
         opens = bool(after.strip()) and (not before.strip() or before in "([{<")
         return "right" if opens else "left" if before.strip() else ""

@@ -1,4 +1,4 @@
-"""TSDAE's choices (Wang, Reimers and Gurevych 2021). Imports no torch."""
+"""Options of TSDAE (Wang, Reimers and Gurevych 2021). Imports no torch."""
 
 from __future__ import annotations
 

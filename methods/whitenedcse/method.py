@@ -1,4 +1,4 @@
-"""WhitenedCSE (Zhuo et al. 2023): several views of a sentence, whitened in shuffled groups of features, then contrasted."""
+"""WhitenedCSE (Zhuo et al. 2023): contrast of several views of a sentence, whitened in shuffled groups of features."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from stsbench.training.modules.backbone import Backbone
 from .options import WhitenedCSEOptions
 
 Split = Literal["per_third", "per_view", "whole"]
-_SEEDS = "permutation"  # Views.by_row: in each row the seed of its part's permutation, the same in every process
+_SEEDS = "permutation"  # key in Views.by_row: each row has the seed of its part's permutation, equal in all processes
 
 
 class WhitenedCSE(Method):
-    """Unsupervised, on plain sentences. Whitening and head are of the loss: what is tested is the encoder alone."""
+    """Unsupervised, on plain sentences. Whitening and head belong to the loss, and the encoder is tested without them."""
 
     Options = WhitenedCSEOptions
     options: WhitenedCSEOptions
-    sample_settings: ClassVar[Mapping[str, Any]] = {"options.eps": 1e-5}  # a feature of MiniLM's is constant
+    sample_settings: ClassVar[Mapping[str, Any]] = {"options.eps": 1e-5}  # one of MiniLM's features is constant
 
     def __init__(self, backbone: Backbone, options: WhitenedCSEOptions) -> None:
-        """Raise StsbenchError, one line, for options that do not go with the backbone."""
+        """Raise StsbenchError, one line, for options that do not fit the backbone."""
         super().__init__(backbone, options)
         width = backbone.vector_width
         check_width(options, width, backbone.name)
@@ -42,33 +42,31 @@ class WhitenedCSE(Method):
             self.whitening = GroupWhitening(
                 options.groups, eps=options.eps, detach_matrix=options.detach_matrix, split=options.split
             )
-        # in another order the features make other groups
+        # with 1 or `width` groups a permutation makes no difference
         self.shuffled = self.whitening is not None and options.shuffle and 1 < options.groups < width
         self.head = MLPHead(width, getattr(backbone.model.config, "initializer_range", 0.02))
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
 
     @classmethod
     def needs(cls, options: WhitenedCSEOptions) -> Needs:
-        """Return what sentences need; dropout where neither a permutation for each view nor repetition makes the views
-        differ."""
+        """Return the needs: sentences; dropout unless a permutation for each view or repetition makes the views differ."""
         distorted = options.split == "per_view" and options.shuffle and options.groups > 1
         return Needs(dropout=options.repeat is None and not distorted)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the sentence, and the sentence again as often as there are positives, or with repetitions; seeds of the
-        permutations."""
+        """Return the sentence and its positives, the same sentence or one with repetitions, and the permutations' seeds."""
         plain, positives = rows.ids("sentence"), self.options.views - 1
         repeat = self.repeater
         views = Views([plain, *(plain if repeat is None else repeat(rows, "sentence", rng) for _ in range(positives))])
         if self.shuffled:
             assert self.whitening is not None
             seeds = rng.integers(2**31, size=self.whitening.parts(self.options.views)).tolist()
-            seeds *= self.options.views // len(seeds)  # one seed for the whole batch serves in each view
+            seeds *= self.options.views // len(seeds)  # split whole has one seed, used for every view
             views.by_row[_SEEDS] = [np.full(len(plain), seed) for seed in seeds]
         return views
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """contrastive: over the positives the sum of means of -log(e^(sim(z0, zk) / t) / sum over the batch)."""
+        """Return contrastive: the sum (or mean) over positives k of means of -log(e^(sim(z0, zk) / t) / sum over batch)."""
         first, *others = self._compared(batch)
         terms = [
             contrast(first, other, [], batch.shares, self.gather_mode, temperature=self.options.temperature)
@@ -77,25 +75,25 @@ class WhitenedCSE(Method):
         return {"contrastive": Term(sum_or_mean([term.value for term in terms], self.options.reduce), terms[0].count)}
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """As the loss compares them, where each view has a permutation of its own; else the encoder's: of whitened views
-        without dropout those of a sentence that a cut divides would differ."""
+        """Return (n, d) vectors of two views: as in the loss if each view has its own permutation, else the encoder's, as
+        whitening in parts would make views differ even without dropout."""
         if not self.shuffled or self.options.split != "per_view":
             return super().view_vectors(batch)
         first, second, *_ = self._compared(batch)
         return first, second
 
     def _compared(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return (n, d) whitened vectors behind the head, view by view."""
+        """Return (n, d) vectors, whitened and with the head applied, view by view."""
         vectors = self.vectors(batch.ids, batch.mask)
         if self.whitening is not None:
             vectors = self._whitened(vectors, batch, self.whitening)
         return self.head(vectors).split(len(batch))  # type: ignore[no-any-return]
 
     def _whitened(self, vectors: Tensor, batch: Batch, whitening: GroupWhitening) -> Tensor:
-        """Return (v * n, d). With training.gather exact by the statistics of all processes' rows, as one process has
-        them; else by those of this one's, as in the released code."""
+        """Return (v * n, d) whitened vectors. With training.gather exact, statistics are over the rows of all processes;
+        otherwise over this process's rows, as in the released code."""
         n, v, shares = len(batch), batch.views, batch.shares
-        # statistics need more digits than autocast leaves, also where vectors are gathered
+        # statistics, and so the vectors that are gathered for them, need more digits than autocast leaves
         rows = vectors.to(torch.promote_types(vectors.dtype, torch.float32)).reshape(v, n, -1).transpose(0, 1)
         everywhere = self.gather_mode == "exact"
         if everywhere:
@@ -106,7 +104,7 @@ class WhitenedCSE(Method):
         return whitened.reshape(v * n, -1)
 
     def _permutations(self, batch: Batch, whitening: GroupWhitening) -> Tensor | None:
-        """Return (parts, d), from the seeds that `views` drew."""
+        """Return (parts, d) permutations from the seeds that `views` drew; None without shuffling."""
         if not self.shuffled:
             return None
         seeds = batch.by_row[_SEEDS].reshape(batch.views, -1)[: whitening.parts(batch.views), 0].tolist()
@@ -115,7 +113,7 @@ class WhitenedCSE(Method):
 
 
 def check_width(options: WhitenedCSEOptions, width: int, name: str) -> None:
-    """Raise StsbenchError, one line, where the groups do not divide the backbone's vectors. width: of these; name: its."""
+    """Raise StsbenchError, one line, where the groups do not divide the `width` features of the backbone `name`."""
     if options.split == "none":
         return
     if width % options.groups:
@@ -129,14 +127,13 @@ def check_width(options: WhitenedCSEOptions, width: int, name: str) -> None:
 
 
 class GroupWhitening(nn.Module):
-    """Whitens the views of a batch by the batch's own statistics, in training and in evaluation. It has no weight.
+    """Whitens the views of a batch by the batch's own statistics, in training and in evaluation. It has no weights.
 
-    groups: G, which divides d; s = d / G features are whitened together. eps is added to the variances. detach_matrix: W is
-    a constant for the gradient, which still passes through the mean. split: over which rows mean and covariance are taken,
-    and a permutation is shared: per_view, the n rows of one view; whole, all v * n; per_third (released code), each of v
-    consecutive parts of the rows when all views of a sentence stand side by side, so that with three views a part holds a
-    third of the sentences.
-    Source: Zhuo et al. (2023), WhitenedCSE; what its code does where that is another thing is `split`.
+    groups: G, which divides d; s = d / G features are whitened together. eps: added to the variances. detach_matrix: W is
+    constant for the gradient, which still passes through the mean. split: the rows that share mean, covariance and
+    permutation: per_view, the n rows of a view; whole, all v * n rows; per_third (released code), each of v consecutive
+    parts of the rows, ordered by sentence, so that with three views a part has all views of a third of the sentences.
+    Source: Zhuo et al. (2023), WhitenedCSE; where its code differs, split has a value for either.
     """
 
     def __init__(
@@ -146,15 +143,15 @@ class GroupWhitening(nn.Module):
         self.groups, self.eps, self.detach_matrix, self.split = groups, eps, detach_matrix, split
 
     def parts(self, views: int) -> int:
-        """Return how many parts are whitened each for itself, and so how many permutations a batch of `views` views
-        takes."""
+        """Return the number of parts of a batch of `views` views that are whitened separately, each with its own
+        permutation."""
         return 1 if self.split == "whole" else views
 
     def forward(self, views: Tensor, permutations: Tensor | None = None) -> Tensor:
-        """Return (v, n, d) -> (v, n, d) in float32 at least, also under autocast.
+        """Return the whitened views (v, n, d), in float32 or wider, also under autocast. views: (v, n, d).
 
-        permutations: (parts, d), an order of the features for each part (see `parts`); None: as they are. Raises
-        StsbenchError, one line, where a part has too few rows, or equal ones, for a covariance of full rank, and eps is 0.
+        permutations: (parts, d), an order of the features for each part (see `parts`); None: their own order. Raises
+        StsbenchError, one line, where eps is 0 and a part's covariance has not full rank (few or equal rows).
 
         >>> import torch
         >>> whitened = GroupWhitening(2, split="per_view")(torch.randn(1, 50, 4, dtype=torch.float64))[0]
@@ -171,12 +168,12 @@ class GroupWhitening(nn.Module):
 def whiten_groups(
     parts: Tensor, groups: int, permutations: Tensor | None = None, *, eps: float = 0.0, detach_matrix: bool = True
 ) -> Tensor:
-    """Return (p, m, d): of each of p parts y = (x - mean) W, group by group of the permuted features, in their old order.
+    """Return (p, m, d): y = (x - mean) W for each part and group of permuted features, in the features' original order.
 
         C = (x - mean)^T (x - mean) / m,    W = U diag((l + eps)^-1/2) U^T  with  C = U diag(l) U^T
 
-    parts: (p, m, d), m rows each; permutations: (p, d) or None. W is symmetric (ZCA). Computed in float32 at least.
-    Raises StsbenchError, one line, for eps 0 where C has not full rank in a group, as with m <= d / groups.
+    parts: (p, m, d), p parts of m rows; permutations: (p, d) or None. W is symmetric (ZCA). Computed in float32 or wider.
+    Raises StsbenchError, one line, where eps is 0 and C has not full rank in a group, such as for m <= d / groups.
     """
     p, m, d = parts.shape
     size = d // groups
@@ -202,16 +199,16 @@ def whiten_groups(
 
 
 class _InverseRoot(torch.autograd.Function):
-    """(C + eps)^-1/2, (..., s, s), by the eigenvectors; StsbenchError where eps is 0 and C is singular. Its derivative is
-    written out: that of an eigenvector is infinite where two eigenvalues are equal, and the root's is not."""
+    """(C + eps)^-1/2, (..., s, s), by the eigenvectors. StsbenchError where eps is 0 and C is singular. The derivative is
+    implemented here, since that of the eigenvectors is infinite for equal eigenvalues, unlike the root's."""
 
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, eps: float) -> Tensor:
-        on_cpu = covariance.device.type == "mps"  # which has no eigh
+        on_cpu = covariance.device.type == "mps"  # MPS has no eigh
         values, vectors = torch.linalg.eigh(covariance.cpu() if on_cpu else covariance)
         values, vectors = values.to(covariance.device), vectors.to(covariance.device)
         if eps == 0:
-            # below that an eigenvalue is rounding; comparing waits for a GPU, which eigh does anyway
+            # smaller eigenvalues are rounding errors; the comparison waits for the GPU, as eigh does anyway
             singular = values[..., 0] <= torch.finfo(values.dtype).eps * values[..., -1]
             if bool(singular.any()):
                 raise StsbenchError(

@@ -1,4 +1,4 @@
-"""WhitenedCSE's choices (Zhuo et al. 2023). Imports no torch."""
+"""Options of WhitenedCSE (Zhuo et al. 2023). Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHITENED = {"split": ("per_third", "per_view", "whole")}
 
 
 class WhitenedCSEOptions(Options):
-    """Defaults: what produced the published scores of BERT-base, by the released code."""
+    """Defaults: the settings that produced the published scores of BERT-base, by the released code."""
 
     default_recipe = "bert-base"
 

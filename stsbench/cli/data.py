@@ -1,4 +1,4 @@
-"""`stsbench data`: fetch, verify, bundle the data sets."""
+"""The command `stsbench data`: fetch, verify and bundle the data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
     from stsbench.data.fetch.install import FetchReport
 
-_GROUP = "stsbench.data_commands"  # entry points: what extensions add
+_GROUP = "stsbench.data_commands"  # entry points: further subcommands, of extensions
 
 _data_dir = click.option(
     "--data-dir", type=click.Path(path_type=Path, file_okay=False, exists=True), help="A folder with downstream/."
@@ -83,7 +83,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
 
     for name in sets:
         if name not in {item.id for item in entries()}:
-            entry(name)  # raises with the nearest name
+            entry(name)  # raises DataError with the nearest name
     root = _root(data_dir)
     states = states_of(root, sets)
     if json_to:
@@ -139,7 +139,7 @@ def _tell(report: FetchReport) -> None:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Progress]:
-    """Show a bar on stderr; none with --quiet, and where stderr is not a terminal."""
+    """Yield a progress callback that draws a bar on stderr, or nothing with --quiet and without a terminal."""
     if is_quiet() or not sys.stderr.isatty():
         yield lambda done, total: None
         return

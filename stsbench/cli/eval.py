@@ -1,4 +1,4 @@
-"""`stsbench eval`: measure an encoder."""
+"""The command `stsbench eval`: measure an encoder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.evaluation.tables import SAMPLE
 
     if options["offline"]:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
+        os.environ["HF_HUB_OFFLINE"] = "1"  # for libraries that load from the Hub themselves, such as mteb
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
         if split_names(options[key]) == ():
             raise click.UsageError(f"{option} names nothing")
@@ -77,15 +77,15 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         echo(SAMPLE, err=True)
     if result.folder != output:
         log(f"warning: {output} is there already and is left as it is: this run has another name")
-    log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
+    log(f"run: {result.folder}")  # before printing, which may fail: the run is kept all the same
     print_result(result, form, json_target=json_target)
     return 3 if result.failures else 0
 
 
 def asked_study(options: dict[str, Any]) -> tuple[Study, dict[str, Any]] | None:
-    """Take the options of studies out of those of `eval`; return the study that is asked for, with the values of its own.
+    """Remove the options of studies from `options`; return the requested study with its options' values, None without one.
 
-    UsageError: there are two, or an option has no effect.
+    Raises click.UsageError for two studies, and for an option that has no effect.
     """
     asked = []
     for study in studies():
@@ -106,8 +106,8 @@ def asked_study(options: dict[str, Any]) -> tuple[Study, dict[str, Any]] | None:
 def run_study(
     study: Study, values: Mapping[str, Any], options: dict[str, Any], output: Path, form: str, json_target: str | None
 ) -> int:
-    """Measure, save and print. Return 3 where a task failed, else 0. UsageError for what several runs in one process do not
-    take."""
+    """Run a study, save it in `output` and print it; return exit code 3 where a task failed, else 0. Raises
+    click.UsageError for options that several runs in one process do not support."""
     from stsbench.cli.messages import log, print_result
     from stsbench.encoders.load import load_encoder
 
@@ -129,8 +129,8 @@ def run_study(
 
 
 def _of_training(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what records say of the training whose run folder is measured: all of it where its encoder is measured as it
-    was exported, else the seed, whether a search chose its settings, and a recipe that is nobody's published one."""
+    """Return the facts that records keep of the training whose run folder is measured, {} for any other model: all of them
+    if the encoder is measured as exported, else only the seed, the search of settings, and a changed recipe."""
     from stsbench.encoders.options import CHANGING
 
     run = Path(options["model"]).expanduser()
@@ -149,7 +149,7 @@ def _of_training(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """Return `retrieval.ties=mid` -> its key and its value, read as YAML."""
+    """Return key and value of `retrieval.ties=mid`, the value read as YAML. Raises click.UsageError, one line."""
     from stsbench.config import parse_yaml
 
     key, equals, value = word.partition("=")

@@ -22,8 +22,8 @@ from stsbench.registry import did_you_mean, names, resolve
 from stsbench.wording import printable
 
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
-_GROUP = "stsbench.commands"  # entry points: an extension's commands, each with section and line as `short_help`
-_SECTIONS = ("Measure", "Train", "Compare and decide", "Board and papers", "Tools")  # in this order; others follow
+_GROUP = "stsbench.commands"  # entry points: commands of extensions, with `short_help` as "section | line"
+_SECTIONS = ("Measure", "Train", "Compare and decide", "Board and papers", "Tools")  # their order; other sections follow
 # name -> (module, its section in the help and one line): the module is imported only when its command runs.
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure | Measure an encoder under one protocol, several, or all."),
@@ -53,7 +53,7 @@ class _Lazy(click.Group):
             from stsbench.cli.options import command_meant
 
             meant = [name for name in _names() if args[0] in getattr(_command(name), "also", ())]
-            if meant:  # of several the one that takes as many words
+            if meant:  # of several commands take the one whose number of arguments fits best
                 alone = sum(word[0] != "-" != before[0] for before, word in pairwise([".", *args[1:]]) if word)
                 takes = {name: [one for one in _command(name).params if isinstance(one, click.Argument)] for name in meant}
                 name = min(meant, key=lambda name: abs(alone - len(takes[name])))
@@ -80,7 +80,7 @@ class _Lazy(click.Group):
 
 
 def _names() -> list[str]:
-    """Return the commands: the core's in their order, then those of extensions by their names."""
+    """Return the names of the commands: the core's in their order, then those of extensions."""
     return [*_COMMANDS, *(name for name in names(_GROUP) if name not in _COMMANDS)]
 
 
@@ -94,11 +94,11 @@ def _command(name: str) -> click.Command:
 
 
 def _defaults_below_torchrun(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return what the options of a command are by default that torchrun started; {}: nothing else than without it.
+    """Return the defaults of a command's options when torchrun started it; {} where they are the same as without it.
 
-    `train` runs in each of torchrun's processes. Of a command that takes ProcessOptions the first does all, with as many of
-    its own, and the others end here. StsbenchError for others, and on several machines: each would do the same work.
-    """
+    `train` runs in each of torchrun's processes. A command that takes ProcessOptions runs in the first, which starts as
+    many of its own; the other processes exit here. Raises StsbenchError for any other command, and on several machines, as
+    every process would do the same work."""
     count = os.environ.get("WORLD_SIZE", "1")
     if name == "train" or not count.isdecimal() or int(count) <= 1:
         return {}
@@ -109,7 +109,7 @@ def _defaults_below_torchrun(name: str, arguments: Sequence[str]) -> dict[str, A
         raise StsbenchError(f"`stsbench {name}` runs on one machine, and torchrun started it on several: leave --nnodes out")
     if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) != "0":
         sys.exit(0)
-    for variable in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):  # no library is to wait for the others
+    for variable in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):  # or libraries would wait for the others
         os.environ.pop(variable, None)
     return ProcessOptions.of_torchrun(int(count), arguments)
 
@@ -135,21 +135,21 @@ def main() -> None:
     escape_unencodable()
     be_quiet("--quiet" in sys.argv[1:])
     warnings_as_lines()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as peft imports it, it says which kernels it has not
-    if debug:  # stderr gets what helps to look for a fault, such as why a task failed, with its traceback
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # imported by peft, it logs which kernels it lacks
+    if debug:  # show details of failures on stderr, such as the traceback of a failed task
         logger = logging.getLogger("stsbench")
         logger.setLevel(logging.DEBUG)
         if not logger.handlers:
             logger.addHandler(logging.StreamHandler())
     stop_on_sigterm()
-    # torch's threads wait for one another by spinning. Where a core has other work, too, all of them spin until it is done:
-    # a training on two cores took three times as long as with threads that sleep. On idle cores sleeping costs a tenth.
+    # torch's threads wait for one another by spinning, so where one core has other work, too, all of them spin until it is
+    # done: a training on two busy cores took three times as long as with sleeping threads, which cost a tenth on idle cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Processes that this one starts (joblib's, for example) look for modules in the working folder first, and it may hold a
-    # run or data from elsewhere. The console script itself does not look there.
+    # Without PYTHONSAFEPATH child processes (joblib's, for example) would import modules from the working folder, which may
+    # hold a run or data from elsewhere. The console script itself does not.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
-        for word in arguments:  # an old file's name may be one that no record could hold
+        for word in arguments:  # a file's name may hold bytes that are not UTF-8, and records are UTF-8
             try:
                 word.encode()
             except UnicodeEncodeError:
@@ -163,14 +163,14 @@ def main() -> None:
             if now := meant(error, arguments[1:]):
                 error = click.UsageError(now, error.ctx)
         text = at_words(f"Error: {printable(error.message)}").removeprefix("Error: ")
-        vars(error)["message"] = text  # click declares it final
-        error.show(sys.stderr)  # a file of its own, or click writes UTF-8 on an ASCII console
+        vars(error)["message"] = text  # set through vars, as click declares the attribute final
+        error.show(sys.stderr)  # with the file named, or click would write UTF-8 to an ASCII console
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         echo("stsbench: interrupted", err=True)
         sys.exit(exit_code(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: not a failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # a closed pipe, as after `| head`, is not a failure
         sys.exit(0)
     except Exception as error:
         if debug:
@@ -196,5 +196,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     fish:  stsbench completion fish > ~/.config/fish/completions/stsbench.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click has all three
+    assert kind is not None  # click supports all three shells
     echo(kind(ctx.find_root().command, {}, "stsbench", "_STSBENCH_COMPLETE").source())

@@ -1,5 +1,5 @@
-"""What commands print: lines, results, and progress, a bar on stderr or none with --quiet and where that is not a terminal.
-Whatever a name or a text holds, a terminal shows it and obeys none of it."""
+"""Console output of the commands: messages, results and progress bars, which need a terminal and no --quiet. Control
+characters in names and texts are escaped, so that a terminal never obeys them."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ _BAR: Live | None = None
 
 
 def escape_unencodable() -> None:
-    """From now on a character that stdout or stderr cannot encode is printed as an escape."""
+    """Make stdout and stderr print characters that they cannot encode as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Text on stdout or stderr, in the console's own encoding."""
+    """Write text to stdout, or stderr with `err`, in the console's own encoding."""
     stream = sys.stderr if err else sys.stdout  # click.echo would write UTF-8 on an ASCII console
     stream.write((at_words(printable(text)) if err else printable(text)) + ("\n" if nl else ""))
     stream.flush()
 
 
 def at_words(text: str) -> str:
-    """Return `text` in lines that fit stderr where that is a terminal: none ends within a word, or within a command or a
-    path, which is copied in one piece."""
+    """Return `text` wrapped to the width of stderr where that is a terminal. Words are not broken, nor commands and paths,
+    so that they can be copied."""
     width = _width()
     return break_lines(text, width) if width else text
 
 
 def _width() -> int:
-    """Return columns of the terminal that stderr is; 0 where it is none."""
+    """Return the width of the terminal on stderr in columns; 0 where stderr is not a terminal."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
     except (OSError, ValueError):
@@ -63,46 +63,46 @@ def _width() -> int:
 
 
 def be_quiet(quiet: bool) -> None:
-    """--quiet: from now on only results, warnings and errors are printed."""
+    """Set --quiet on or off: with it only results, warnings and errors are printed."""
     global _QUIET
     _QUIET = quiet
 
 
 def is_quiet() -> bool:
-    """Return whether --quiet is on: no progress bar then."""
+    """Return whether --quiet is on."""
     return _QUIET
 
 
 def print_above(display: Live | None) -> None:
-    """Messages go above the bar that `display` draws from now on; None: there is no bar any more."""
+    """Print messages above the bar of `display` from now on; None: no bar is drawn any more."""
     global _BAR
     _BAR = display
 
 
 def log(line: str) -> None:
-    """One line on stderr; with --quiet only a warning or a failure."""
+    """Write one line to stderr; with --quiet only if it is a warning or a failure."""
     if not _QUIET or line.startswith(("warning:", "failed:")):
         tell(line)
 
 
 def tell_stopped(line: str) -> None:
-    """One line on stderr after Ctrl-C, of which a terminal shows ^C in a line that it does not end."""
+    """Write one line to stderr after Ctrl-C, on a line of its own below the terminal's ^C."""
     with contextlib.suppress(BrokenPipeError):
         echo(f"\n{line}" if sys.stderr.isatty() else line, err=True)
 
 
 def tell(line: str) -> None:
-    """One line on stderr, with --quiet too; above a bar, where one is drawn."""
-    with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: the work goes on whoever reads on
+    """Write one line to stderr, also with --quiet; above a progress bar, where one is drawn."""
+    with contextlib.suppress(BrokenPipeError):  # the work goes on when nobody reads any more, as after `2>&1 | head`
         if _BAR is None:
             echo(line, err=True)
-        else:  # written past the bar's console, it would stand in the bar's own line
-            with _BAR._lock:  # rich holds it while its thread draws, not while another prints: a bar would be left behind
+        else:  # written directly to stderr, the text would end up in the bar's line
+            with _BAR._lock:  # rich locks while its own thread draws, but not while another prints: a stale bar would remain
                 _BAR.console.print(at_words(printable(line)), soft_wrap=True, markup=False, highlight=False)
 
 
 def warnings_as_lines() -> None:
-    """Python's warnings as one line each, like everything else here."""
+    """Print Python's warnings as one line each, in the form of the other messages."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         tell(f"warning: {message}")
@@ -111,7 +111,7 @@ def warnings_as_lines() -> None:
 
 
 def write_json(value: Any, target: str) -> None:
-    """Write `value` to the file `target`, or to stdout for "-"; in ASCII, which every console can encode."""
+    """Write `value` as JSON to the file `target`, or to stdout for "-", in ASCII, which every console can encode."""
     _write(json.dumps(value, indent=1) + "\n", target)
 
 
@@ -124,21 +124,21 @@ def _write(text: str, target: str) -> None:
 
 
 def print_omissions(result: Tabular) -> None:
-    """Write a line to stderr for whatever failed or was left out."""
+    """Write a line to stderr for each task that failed or was left out."""
     for line in result.omissions():
         echo(line, err=True)
 
 
 def print_document(document: Document) -> None:
-    """Write tables and lines to stdout, as wide as the terminal where it is one, and averages bold there."""
+    """Write tables and lines to stdout; on a terminal they fit its width, and averages are bold."""
     if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        sys.stdout.write(document.text(terminal_width(), bold=True) + "\n")  # `echo` would show the codes of bold
+        sys.stdout.write(document.text(terminal_width(), bold=True) + "\n")  # `echo` would escape the codes for bold
     else:
         echo(document.text(terminal_width()))
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write one table of rows of cells to stdout."""
+    """Write one table, given as rows of cells, to stdout."""
     print_document(Document([Table.from_rows(title, header, rows)]))
 
 
@@ -148,9 +148,9 @@ def print_result(
 ) -> None:
     """Write a result to stdout: as tables, or as LaTeX, Markdown or CSV.
 
-    json_target, report_target: files for it as JSON and as a report, LaTeX where it ends in .tex, else Markdown; with "-"
-    stdout is that alone. above: lines that stand above its tables instead of its own.
-    """
+    json_target, report_target: files for the result as JSON and as a report, in LaTeX if the name ends in .tex, else in
+    Markdown; with "-" it is written to stdout, and nothing else is. above: lines to print above the tables instead of the
+    result's own."""
     if json_target:
         write_json(result.as_json(), json_target)
     if report_target:
@@ -166,7 +166,7 @@ def print_result(
 
 
 def print_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """Dev before, best and after, or the table over seeds or subsets, then the scores of the final test, on stdout."""
+    """Print a training's dev scores before, best and after, or its table over seeds or subsets, then the test scores."""
     if "seeds" in summary:
         _averages(summary)
     else:
@@ -201,7 +201,7 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _averages(summary: dict[str, Any]) -> None:
-    """Over seeds, or over seeds of several subsets."""
+    """Print the averages over seeds, or over seeds and subsets."""
     from stsbench.training.runs.report import seed_table, shared_line, subset_rows
 
     seeds, header = ", ".join(map(str, summary["seeds"])), ["score", "mean", "sd", "n"]
@@ -220,23 +220,23 @@ def _averages(summary: dict[str, Any]) -> None:
 
 
 class Bar:
-    """One row: what is being done, how far it is, the time it has taken and the time left where its length is known."""
+    """Progress bar of one row: the current work, its progress, the time taken and, if its length is known, the time left."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._row: TaskID | None = None
 
     def __call__(self, total: int) -> Step:
-        """Return encoding begins, of so many texts; returns what is called with the number of those just done."""
+        """Show that encoding of `total` texts begins; return a function to call with the number of texts just done."""
         row = self._begin("encoding", total)
         return lambda done: self._bar.advance(row, done)
 
     def doing(self, what: str) -> None:
-        """Work begins whose length is not known."""
+        """Show that work of unknown length begins."""
         self._begin(what, None)
 
     def going_on(self, task: str) -> None:
-        """Rename the work that is shown; its time runs on."""
+        """Rename the work that is shown, without resetting its time."""
         if self._row is None:
             self._begin(task, None)
         else:
@@ -251,7 +251,7 @@ class Bar:
 
 @contextmanager
 def progress_bar() -> Iterator[Bar | None]:
-    """Yield a bar that says what is being done; None without a terminal."""
+    """Yield a progress bar; None with --quiet or without a terminal."""
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
@@ -260,11 +260,11 @@ def progress_bar() -> Iterator[Bar | None]:
 
 
 def columns() -> list[ProgressColumn]:
-    """Return what is done, how far it is, the time it has taken and the time left."""
+    """Return the columns of a progress bar: the work, its progress, the time it has taken and the time left."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     class Left(TimeRemainingColumn):
-        """Drawn only where something is left and its speed is known."""
+        """Time left, shown only where something is left and its speed is known."""
 
         def render(self, task):  # type: ignore[no-untyped-def]
             known = task.total is not None and not task.finished and task.time_remaining is not None
@@ -276,7 +276,7 @@ def columns() -> list[ProgressColumn]:
 
 @contextmanager
 def draw_progress(*columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
-    """Yield a bar of these columns on stderr; messages go above it while it is there."""
+    """Yield a bar of these columns on stderr, above which messages are printed until the block ends."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -289,10 +289,10 @@ def draw_progress(*columns: ProgressColumn, transient: bool = True) -> Iterator[
 
 
 class TrainingProgress:
-    """Stage, step, loss, dev score (last and best), sentences/s and time left, on stderr.
+    """Progress of a training on stderr: stage, step, loss, dev score (last and best), sentences/s and time left.
 
-    On a terminal they are drawn several times a second, with what the training waits for. Elsewhere `log` gets one line for
-    every dev evaluation and for every `line_every`-th step. Only the process that is `shown` shows anything.
+    A terminal shows it, several times a second, as a display that also names what the training waits for. Elsewhere `log`
+    gets one line for every dev evaluation and every `line_every`-th step. With `shown` False nothing is shown.
     """
 
     def __init__(
@@ -300,13 +300,13 @@ class TrainingProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log, self._line_every, self._shown, self._clock = log, line_every, shown, clock
-        self._live: Any = None  # rich's display, the bar in it and the stage's row of the bar
+        self._live: Any = None  # rich's display, its bar and the stage's row in the bar
         self._bar: Any = None
         self._task: Any = None
         self._name, self._steps, self._first, self._began = "", 0, 0, 0.0
         self._numbers = self._dev = self._what = ""
-        self._done, self._since = 0, 0.0  # steps of the stage, and when `_what` began
-        self._best: tuple[str, str] | None = None  # the dev score's name, and its best value with its place
+        self._done, self._since = 0, 0.0  # completed steps of the stage, and the time at which `_what` began
+        self._best: tuple[str, str] | None = None  # the dev score's name, and its best value with the step
 
     def stage(self, name: str, steps: int, start_step: int = 0) -> None:
         """Show that a stage of this many steps begins, or goes on after `start_step`."""
@@ -319,11 +319,11 @@ class TrainingProgress:
             self._task = self._bar.add_task(printable(name), total=steps, completed=start_step)
 
     def doing(self, step: int, what: str = "") -> None:
-        """Report that `step` steps of the stage are done, and `what` delays the next one."""
+        """Show that `step` steps of the stage are done, and that the next one waits for `what`."""
         self._done, self._what, self._since = step, what, self._clock()
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
-        """`step` steps of the stage are done."""
+        """Show that `step` steps of the stage are done, with the loss and the speed."""
         self._numbers = f"loss {loss:.4f}, {sentences_per_second:.0f} sentences/s"
         self._done = step
         if self._live is None and self._shown and (step % self._line_every == 0 or step == self._steps):
@@ -339,12 +339,12 @@ class TrainingProgress:
         elif self._best and self._best[0] == name:
             self._dev = f"{name} {shown} (best {self._best[1]})"
         else:
-            self._dev = f"{name} {shown}"  # a resumed run's best may be from before: not known here
+            self._dev = f"{name} {shown}"  # a resumed run's best may be from before it stopped, and is not known
         if self._live is None and self._shown:
             self._log(f"{self._name} {step}/{self._steps}: {self._dev}")
 
     def close(self) -> None:
-        """Leave the last state on the screen. May be called twice."""
+        """Stop drawing, leaving the last state on the screen. May be called twice."""
         self._what = ""
         if self._live:
             self._live.stop()
@@ -352,7 +352,7 @@ class TrainingProgress:
             self._live = None
 
     def _left(self, step: int) -> str:
-        """Return time left in this stage, from its mean speed here, dev evaluations included."""
+        """Return the time left in this stage as text, from its mean speed in this process, dev evaluations included."""
         if step >= self._steps:
             return "all steps done"
         done = step - self._first
@@ -374,7 +374,7 @@ class TrainingProgress:
         self._live.start()
 
     def _render(self) -> Any:
-        """Return what stands on the terminal at this moment."""
+        """Return rich's renderable of the current state."""
         from rich.console import Group
         from rich.text import Text
 

@@ -1,5 +1,5 @@
-"""Options of commands, made of the fields of dataclasses, where their defaults and help stand; and what people type that is
-written otherwise here: which option, command or order of words is meant."""
+"""Command-line options made from dataclass fields, which hold their defaults and help, and suggestions for mistyped lines:
+which option, command or order of words was meant."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from stsbench.registry import did_you_mean, where
 
 
 def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add an option for each field of these dataclasses that `stsbench.options.option` made, in their order. only: names of
-    those that the command has, where it has not all.
+    """Return a decorator that adds an option for each field of these dataclasses that `stsbench.options.option` made.
 
-    StsbenchError: two of them, one perhaps an extension's, have a field of one name.
-    """
+    only: names of the fields to add, None for all. Raises StsbenchError where two of the dataclasses, one perhaps an
+    extension's, have a field of the same name."""
     count = Counter(entry.name for group in groups for entry in fields(group))
     if twice := sorted(name for name, times in count.items() if times > 1):
         raise StsbenchError(f"{' and '.join(map(where, groups))} have the option {twice[0]} twice: give one another name")
@@ -34,7 +33,7 @@ def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[
             for entry in reversed([entry for entry in fields(group) if "help" in entry.metadata]):
                 if only is not None and entry.name not in only:
                     continue
-                # The heading in a command's help: the name of the dataclass that declares the field, as words.
+                # The heading in a command's help is the name of the dataclass that declares the field, as words.
                 owner = next(kind for kind in reversed(group.__mro__) if entry.name in vars(kind).get("__annotations__", {}))
                 section = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", owner.__name__).capitalize()
                 command = _option(entry, types[entry.name], section)(command)
@@ -44,10 +43,10 @@ def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[
 
 
 class Command(click.Command):
-    """A command whose help lists options below the headings of what they are of, rare ones by --help-all alone.
+    """A command whose help groups its options below headings and lists rare ones only with --help-all.
 
-    common: the names of those that --help lists, in this order, without headings; (): all that are not rare. also: what
-    people call the command, whom an error tells its name.
+    common: the names of the options that --help lists, in this order, without headings; (): all but the rare ones. also:
+    other names that people may type for the command, for which an error suggests this one.
     """
 
     def __init__(self, *args: Any, common: Sequence[str] = (), also: Sequence[str] = (), **named: Any) -> None:
@@ -58,7 +57,7 @@ class Command(click.Command):
                                             callback=_show_all, help="Show all options."))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each heading with its options; those of the command itself come first."""
+        """Write each heading with its options; the command's own options come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         parameters, few = self.get_params(ctx), self.common and not ctx.meta.get(_ALL)
         if few:
@@ -90,7 +89,7 @@ def _show_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> No
 
 
 def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
-    """Return the option of a field with values of the type `kind`. A default other than None, False and nothing is shown."""
+    """Return the option of a field whose values have the type `kind`. Help shows defaults except None, False and ""."""
     known = entry.metadata
     more = {"help": known["help"] or None, "metavar": known["metavar"], "required": known["required"]}
     flag = flag_name(entry)
@@ -119,19 +118,19 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
 
 
 class Option(click.Option):
-    """An option that knows the flags that it had in earlier versions, and has in other programs."""
+    """An option that knows its flags of earlier versions and of other programs, for suggestions."""
 
     def __init__(self, *args: Any, renamed: Mapping[str, str] | None = None, **named: Any) -> None:
         super().__init__(*args, **named)
         self.renamed = {**self.renamed, **(renamed or {})}
 
-    renamed: Mapping[str, str] = {}  # such a flag -> what is written here
+    renamed: Mapping[str, str] = {}  # flag of an earlier version or another program -> what to write instead
     section = "Options"  # the heading in a command's help
-    rare = False  # listed by --help-all alone
+    rare = False  # whether only --help-all lists it
 
 
 class _Choices(click.Choice[str]):
-    """Words, of which others are refused in the place of one that other programs have, as fp16, by naming it."""
+    """Choice among words that refuses the word of another program, such as fp16, by naming its equivalent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         flag = getattr(param, "renamed", {}).get(f"--{value}", "")
@@ -141,24 +140,23 @@ class _Choices(click.Choice[str]):
 
 
 def _as_flag(argument: str) -> str:
-    """Return `extra_body={...}`, an argument of Python, as the command line has it; `o` is -o."""
+    """Return an argument of Python, such as `extra_body={...}`, as it is written on the command line; `o` becomes -o."""
     first, blank, rest = argument.partition(" ")
     name, equals, value = first.partition("=")
     flag = f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}"
     return f"{flag} '{value}{blank}{rest}'" if "{" in value else flag + equals.replace("=", " ") + value + blank + rest
 
 
-_RUNS = ("a", "b", "run")  # arguments that are folders of runs
+_RUNS = ("a", "b", "run")  # names of arguments that take run folders
 
 
 def command_meant(name: str, command: click.Command, words: Sequence[str]) -> str:
-    """Return what to write in the place of a command that is not there, and of the words behind it."""
+    """Return what to write instead of an unknown command and its arguments. name, command: what was probably meant."""
     return "; ".join([f"write stsbench {name}", *_words_alone(command, words), *_unknown_options(command, "", words)])
 
 
 def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
-    """Return what to write in the place of all words of a line that its command does not take; None where nothing is known
-    of them."""
+    """Return what to write instead of the words of a line that its command does not take; None without a suggestion."""
     command = error.ctx.command if error.ctx else None
     if command is None or isinstance(command, click.Group):
         return None
@@ -172,7 +170,7 @@ def meant(error: click.UsageError, words: Sequence[str]) -> str | None:
 
 
 def refuse_repeated(command: click.Command, words: Sequence[str]) -> None:
-    """Raise UsageError where a line gives an option of one value twice: click would keep the last and say nothing."""
+    """Raise click.UsageError for a single-valued option that is given twice: click would silently keep the last value."""
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     values: dict[str, list[str]] = {}
@@ -185,7 +183,7 @@ def refuse_repeated(command: click.Command, words: Sequence[str]) -> None:
 
 
 def _valued(command: click.Command, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each option of a line that takes a value, by its first flag, and the value."""
+    """Yield (first flag, value) of each option of a line that takes a value."""
     options = _parameters(command)
     rest = iter(words)
     for word in rest:
@@ -204,7 +202,7 @@ def _takes_commas(command: click.Command, flag: str) -> bool:
 
 
 def _unknown_options(command: click.Command, first: str, words: Sequence[str]) -> list[str]:
-    """Return what is meant by every option of the line that the command does not have, not by the first one alone."""
+    """Return suggestions for all options of the line that the command does not have, not only for the first."""
     known = _parameters(command)
     written = [*([first] if first else []), *(word.partition("=")[0] for word in words if re.match("--|-[a-z]$", word))]
     meanings: dict[str, list[str]] = {}
@@ -221,18 +219,18 @@ def _parameters(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def _spelling(command: click.Command, word: str, flags: set[str], value: str | None) -> str:
-    """Return ": write ..." for an option that the command does not have. flags: those that may be meant; value: what stands
-    behind it."""
+    """Return ": write ..." or "; did you mean ...?" for an option that the command does not have. flags: the flags that may
+    be meant; value: the word after the option."""
     name = word.strip("-").replace("_", "-")
     plain = word.replace("_", "-")
     options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
     meant = [option for option in options if plain in option.renamed]
     now = [option.renamed[plain] for option in meant if option.rare == meant[0].rare]
-    if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # --precision fp16
+    if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # as --precision fp16
         return f": write {more[0]}"
     if value is not None and plain == "--data" and now and Path(value).exists() and (protocols := _protocols(value)):
         return f": write {protocols}"
-    # --batch_size where there is --batch-size; --output-dir where there is --output
+    # For example --batch_size for --batch-size, and --output-dir for --output.
     now = now or sorted((flag for flag in flags if f"--{name}-".startswith(f"{flag}-")), key=len)[-1:]
     if now:
         return f": write {' or '.join(now)}"
@@ -242,7 +240,7 @@ def _spelling(command: click.Command, word: str, flags: set[str], value: str | N
 
 
 def _protocols(file: str) -> str:
-    """Return the options by which a user's file is measured, by its columns; "" where they tell nothing."""
+    """Return the options that measure a user's file, judging by its columns; "" where the columns fit none."""
     from stsbench.evaluation.own_data import fitting_options
 
     try:
@@ -252,7 +250,7 @@ def _protocols(file: str) -> str:
 
 
 def _words_alone(command: click.Command, words: Sequence[str]) -> list[str]:
-    """Return what is meant by words without an option: a model, a file, a value of a flag that takes none."""
+    """Return suggestions for words without an option: a model, a file, or a value after a flag that takes none."""
     parameters = _parameters(command)
     arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
     if any(argument.nargs < 0 for argument in arguments):

@@ -10,7 +10,7 @@ import click
 
 from stsbench.cli.options import Command, Option
 
-RESAMPLES = 5000  # stsbench.comparison.shared's, which --help would have to import
+RESAMPLES = 5000  # as in stsbench.comparison.shared, repeated so that --help need not import it
 _BOOTSTRAP = (
     click.option("--resamples", cls=Option, metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES,
                  show_default=True, help="Bootstrap samples of the items.",
@@ -32,7 +32,7 @@ _TWO_SIDES = (
 
 
 def two_sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the arguments A and B, what of them is compared, and the bootstrap."""
+    """Add the arguments A and B, the options of what is compared, and those of the bootstrap to `command`."""
     return _bind(command, _TWO_SIDES)
 
 
@@ -83,8 +83,8 @@ def compare_(
 
 
 def find_runs(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], list[Path]], list[str] | None]:
-    """Return the run folders of A and of B, and the protocols' names; None for all. UsageError, one line: one of them is
-    empty."""
+    """Return the run folders of A and B, and the names of the protocols, None for all. Raises click.UsageError, one line,
+    where A, B or `protocol` is empty."""
     from stsbench.evaluation.protocol import protocol_name
     from stsbench.evaluation.run_file import run_folders
 
@@ -97,7 +97,7 @@ def find_runs(a: str, b: str, protocol: str | None) -> tuple[tuple[list[Path], l
 
 
 def nothing_in_common(a: str, b: str, protocol: str | None) -> str:
-    """Return one line."""
+    """Return the line that says that no measurement can be compared."""
     return f"{a} and {b} have no measurement{f' of protocol {protocol}' if protocol else ''} in common: nothing to compare"
 
 

@@ -1,4 +1,4 @@
-"""`stsbench list` and `stsbench show`."""
+"""The commands `stsbench list` and `stsbench show`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stsbench.settings import Described
     from stsbench.training.recipes.recipe import Recipe
 
-_PAGES = "stsbench.pages"  # entry points: further kinds of things that have a page, each a Pages
-_FEWEST = 30  # columns of a terminal that words of a list's last column need; with fewer they stand below the others
-_LISTS = {  # what there is to list, and what it is
+_PAGES = "stsbench.pages"  # entry points: objects with the interface of Pages, of extensions
+_FEWEST = 30  # least width of a list's last column; in a narrower terminal it is printed below the other columns
+_LISTS = {  # word of `stsbench list` -> its description
     "protocols": "how encoders are measured, and the presets of papers", "encoders": "what --model takes",
     "post": "what follows an encoder, as --post takes it", "data": "the sets that are known by name",
     "methods": "what `stsbench train` trains by", "recipes": "their settings in papers, with the scores that these print",
@@ -34,20 +34,19 @@ _KINDS = ("protocol", "post", "data", "method", "recipe", "section")
 
 
 class Pages(Protocol):
-    """A kind of things, under the name that `stsbench show` calls it by, as an extension adds it. The words behind an option
-    of that name are completed by theirs, too."""
+    """Interface of a further kind for `stsbench show`, which an extension registers under the kind's name."""
 
-    title: str  # the line before them in `stsbench list encoders`
+    title: str  # the line above these rows in `stsbench list encoders`
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the lines of that list: the name, and what there is to say of it."""
+        """Return the rows of the list: a name, then what describes it."""
 
     def page(self, name: str) -> str:
-        """Return the page of one. StsbenchError, one line: there is none of that name."""
+        """Return the page, in Markdown, of this name. Raises StsbenchError, one line, for an unknown name."""
 
 
 class _Kind(click.Choice[str]):
-    """What there is to list, in the plural or not; models are encoders."""
+    """Kind to list, in the plural or singular; "models" means encoders."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         words = {"models": "encoders", **{kind.removesuffix("s"): kind for kind in self.choices}, "model": "encoders"}
@@ -123,18 +122,18 @@ def list_(what: str | None, method: str | None, json_target: str | None) -> None
 
 
 def _score(recipe: Recipe) -> str:
-    """Return the published score that tells most: the test average of STS, else of transfer, else the dev score."""
+    """Return a recipe's main published score: the test average of STS, else of transfer, else the dev score, else "-"."""
     for protocol in ("sts:all", "transfer", "sts-b dev"):
         for row in recipe.published:
             if row.protocol == protocol and len(row.scores) > 0:
                 name = "Avg" if "Avg" in row.scores else next(iter(row.scores))
-                score = row.scores[name]  # papers print dev scores with one decimal or two
+                score = row.scores[name]  # as printed: papers give dev scores with one decimal or two
                 return f"{protocol} {score:.2f}" if name == "Avg" else f"{protocol} {score}"
     return "-"
 
 
 def _print_aligned(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows of words, each column as wide as its longest word; where there is no room the last one is broken."""
+    """Print rows in aligned columns; the last column is wrapped to the terminal's width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     start, room = sum(widths[:-1]) + 2 * len(widths[:-1]), terminal_width()
     for row in rows:
@@ -204,7 +203,7 @@ def show(kind: str, name: str, method: str | None) -> None:
 
 
 def _print_markdown(text: str) -> None:
-    """Write a page of Markdown to stdout: as it is read on a terminal, as it stands elsewhere."""
+    """Write a page of Markdown to stdout: rendered on a terminal, as source elsewhere."""
     width = terminal_width()
     if width is None:
         echo(text)
@@ -223,20 +222,20 @@ def _print_markdown(text: str) -> None:
     class Page(Markdown):
         elements: ClassVar = {**Markdown.elements, "table_open": Whole}
 
-    # A formula is read as LaTeX, in its own lines, of which none is broken.
+    # Formulas are shown as LaTeX source in code blocks, so that their lines are not wrapped.
     text = re.sub(r"(?ms)^\$\$(.*?)\$\$$", lambda match: f"```\n{match[1].strip()}\n```", text)
     Console(width=width, highlight=False).print(Page(printable(text)))
 
 
 def _fit_words(table: Table, width: int) -> None:
-    """Give each column of a table the room of its longest word, and an equal share of what is left to those that need more.
+    """Set the widths of a table's columns: each fits its longest word, and columns that need more share the rest equally.
 
-    A name that is too long all the same goes on below: by default its end is left out.
+    Words that still do not fit are folded onto the next line, where rich would cut them off.
     """
     cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
     words = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
     longer = [max(map(len, column)) - word for column, word in zip(cells, words, strict=True)]
-    left = width - sum(words) - 2 * len(words)  # a blank on either side
+    left = width - sum(words) - 2 * len(words)  # one space on either side of a cell
     for number, i in enumerate(sorted(range(len(words)), key=longer.__getitem__)):
         column = table.columns[i]
         column.overflow = "fold"
@@ -262,7 +261,7 @@ def _show_protocol(name: str) -> None:
 
 
 def _settings(rows: Sequence[Described], way: str) -> None:
-    """Print settings as a list. way: how one is changed."""
+    """Print settings as a list. way: how to change one, such as "--set sts.NAME=VALUE"."""
     echo(f"\nSettings (`{way}`):\n" if rows else "\nNo settings.")
     for row in rows:
         echo(str(row))

@@ -1,4 +1,4 @@
-"""`stsbench train`: a method's recipe, run."""
+"""The command `stsbench train`: train a method by a recipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
     from stsbench.evaluation.options import split_names
     from stsbench.training.runs.options import TrainRequest, resolve
 
-    settings = {key: options.pop(name) for name, key in KEYS.items()}  # they are only another spelling of --set
+    settings = {key: options.pop(name) for name, key in KEYS.items()}  # these options are other spellings of --set
     request = TrainRequest(
         settings={key: value for key, value in settings.items() if value is not None}, evaluate=split_names(evaluate) or (),
         command=["stsbench", *sys.argv[1:]], **options,
@@ -55,7 +55,7 @@ def train(seeds: int | None, subsets: int | None, evaluate: str | None, **option
 
 
 def _main() -> bool:
-    """Return whether this is the process that prints, of several."""
+    """Return whether this process is the one of several that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -65,7 +65,7 @@ def _log(line: str) -> None:
 
 
 def _again(folder: Path) -> str:
-    """Return what becomes of a run that was stopped."""
+    """Return a line on how to continue a run that was stopped."""
     if not any(folder.glob("**/recipe.yaml")):
         return "nothing was trained yet: give the same command again"
     again = f"the same command with --resume --output {folder}"

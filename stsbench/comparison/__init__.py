@@ -1,1 +1,1 @@
-"""Encoders against each other: what may be compared, how sure the differences are, what that says."""
+"""Comparison of two encoders: which scores are comparable, differences with tests and intervals, and their wording."""

@@ -1,5 +1,4 @@
-"""Two encoders against each other, of one run each or of several seeds: which of their records measured the same thing, and
-how sure the differences are."""
+"""`compare`: the differences between two encoders' scores, of one run each or of several seeds, with tests and intervals."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ from stsbench.metrics.paired import holm, paired_difference
 from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
-Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
-Drawn = list[Floats]  # draws of A and of B
+Sides = tuple[Sequence[Measured], Sequence[Measured]]  # one task's records in A's runs and in B's runs
+Drawn = list[Floats]  # bootstrap draws of A's score and of B's
 
 
 @takes(renamed={**dict.fromkeys(("n_boot", "n_bootstrap", "n_resamples"), "resamples"),
@@ -55,17 +54,16 @@ def compare(
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
     margin: float | None = None,
 ) -> Comparison:
-    """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds',
-    as `run_folders` takes them.
+    """Compare the scores of two encoders that were measured on the same data in the same way, and return a Comparison.
 
-    protocols, or protocol: as `stsbench eval` names them, all by default; each is compared by its first metric and
+    a, b: a run folder each, several folders of runs with different seeds, or results of `evaluate`, as `run_folders` takes
+    them. protocols, or protocol: as `stsbench eval` names them, by default all; each is compared by its first metric and
     aggregation, or by `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed:
-    whether A's run of a seed is compared with B's run of it; by default where the records prove that the runs share more
-    than that number (`SeedPairs`). margin: say for each score, too, whether A and B are practically equal within it, by two
-    one-sided tests (`metrics.equivalence`); in points, or in the unit of the scores where these are not x 100 and
-    of one metric alone. Raises StsbenchError for an edited record, a folder of several encoders or of two unlike
-    records of the same thing, seeds that cannot be paired, unknown names, and
-    protocols of which neither has a record.
+    whether runs of A and B with the same seed are paired; by default where the records prove that they share more than the
+    seed's number (`SeedPairs`). margin: test, too, whether A and B are practically equal within it, by two one-sided tests
+    (`metrics.equivalence`); in points, or in the unit of the scores where these are not x 100 and of one metric. Raises
+    StsbenchError for an edited record, a folder of several encoders or with two different records of one measurement, seeds
+    that cannot be paired, unknown names, and protocols of which neither has a record.
 
     >>> from stsbench import compare, evaluate
     >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0}
@@ -84,7 +82,7 @@ def compare(
     first = [[stored[0][1] for stored in side] for side in every]
     for side, records in zip(folders, first, strict=True):
         check_seeds(side, records)
-    if max(map(len, first)) > 1:  # a run on both sides: not independent; of one run each it is said with the result
+    if max(map(len, first)) > 1:  # a run on both sides would not be independent; a comparison of single runs says so itself
         folder_of = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], first[0], strict=True)}
         for folder, record in zip(folders[1], first[1], strict=True):
             if (same := folder_of.get(record.encoder.fingerprint)) is not None:
@@ -98,7 +96,7 @@ def compare(
     )
     tables = _tables(_matched(of_a, of_b, result), chosen, metric, result)
     margins.check([setting for setting, _ in tables])
-    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy releases the GIL; at most 4, as each takes 300 MB
     try:
         drawing = {
             key: [pool.submit(draws, pair, row, resamples, seed, difference=True) for pair, row, _ in items]
@@ -110,7 +108,7 @@ def compare(
             table = _table(setting, aside, items, drawn, average, paired, margins.absolute(setting))
             result.tables.append(replace(table, no_margin=margins.why_not(setting)))
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
+        pool.shutdown(wait=False, cancel_futures=True)  # so that Ctrl-C does not wait for further draws
     if not (result.tables or result.left_out or result.failures):
         sides, what = (", ".join(map(str, side)) for side in folders), f" of protocol {', '.join(asked)}" if asked else ""
         raise StsbenchError(f"{' and '.join(sides)} have no measurement{what} in common: nothing to compare")
@@ -120,8 +118,8 @@ def compare(
 def _tables(
     pairs: Sequence[Sides], chosen: Callable[[Measured], Protocol | None], metric: str | None, result: Comparison
 ) -> dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]]:
-    """Return the rows that are compared, by what makes them a table: the setting, and whether the protocol's average
-    leaves them out. Raises StsbenchError for a metric that no pair of runs has."""
+    """Return the compared rows of A and B by table, whose key is the setting, and whether the protocol's average leaves the
+    tasks out. Raises StsbenchError for a metric that no pair of runs has."""
     tables: dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]] = {}
     for pair in pairs:
         item = pair[0][0]
@@ -137,7 +135,7 @@ def _tables(
                 label, reason = item.record.protocol.label, f"{one.metric} is of {one.n} items in A and {other.n} in B"
                 result.left_out.append((label, item.task, reason))
                 continue
-            # SICK-R-MTEB holds SICK-R again: it would count twice among the tasks.
+            # SICK-R-MTEB contains SICK-R, whose pairs would count twice in one table.
             aside = bool(averaged) and item.task not in averaged
             tables.setdefault((item.setting(one), aside), []).append((pair, one, other))
     if metric is not None and pairs and not tables:
@@ -147,7 +145,8 @@ def _tables(
 
 
 def _paired(runs: Sequence[Sequence[Sequence[Record]]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
-    """Return the order in which each side's runs are taken, and whether they are pairs in it."""
+    """Return the order of each side's runs, and whether runs are paired in this order. Raises StsbenchError where `by_seed`
+    is True and seeds are missing or differ."""
     as_they_come = [list(range(len(side))) for side in runs]
     if by_seed is False or (by_seed is None and 1 in map(len, runs)):
         return as_they_come, False
@@ -173,7 +172,7 @@ def _matched(of_a: dict[Key, list[Measured]], of_b: dict[Key, list[Measured]], r
             continue
         candidates = [other for other, its in only_b.items() if other[0] == key[0] and
                  (other[4] == key[4] or (its.task == item.task and "own" == other[3] == key[3]))]
-        # Where several forms were run, the one of the same name is what was meant.
+        # Of several variants in B, the reason compares the one with the label of A's.
         candidates.sort(key=lambda other: only_b[other].record.protocol.label != item.record.protocol.label)
         reason = _why(item, only_b.pop(candidates[0])) if candidates else "only A has it"
         result.left_out.append((item.record.protocol.label, item.task, reason))
@@ -182,7 +181,7 @@ def _matched(of_a: dict[Key, list[Measured]], of_b: dict[Key, list[Measured]], r
 
 
 def _why(a: Measured, b: Measured) -> str:
-    """Return what two records of one protocol on data of one name differ in."""
+    """Return a text on how two records of one protocol on data of one name differ: text version, digest, settings."""
     reasons = []
     data, other_data = a.record.data, b.record.data
     if data.text_version != other_data.text_version:
@@ -228,7 +227,7 @@ def _table(
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
-    scored = [row for pair, one, _ in items for row in pair[0][0].record.scores  # those of the tasks' parts among them
+    scored = [row for pair, one, _ in items for row in pair[0][0].record.scores  # with the rows of the tasks' subsets
               if row.metric == one.metric and (row.subset is not None or row.aggregation == one.aggregation)]
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
                            margin, small_parts=small_parts_in_words(part_sizes(scored)),
@@ -239,7 +238,7 @@ def _table(
 def _compared(
     task: str, subset: str | None, n: int, a: Floats, b: Floats, draws: Drawn | None, paired: bool, margin: float | None
 ) -> Compared:
-    """Return a row of a table. a, b: a score of each seed; draws: of the means of both, None without a test."""
+    """Return a row of a table. a, b: (n,) and (m,) scores of seeds; draws: of both means, None where there is no test."""
     one, other, equal = float(a.mean()), float(b.mean()), None
     of_a, of_b = draws or (np.zeros(0), np.zeros(0))
     if len(a) == len(b) == 1:

@@ -1,5 +1,5 @@
-"""What `compare` gives: the differences of two encoders, setting by setting, to look at and to go on with, and what they say
-in plain words: a table's title, its sentence, and what the tests do not cover."""
+"""`Comparison`, which `compare` returns: the differences of two encoders as tables, plots and data; and their wording: the
+titles of tables, sentences on the differences, and what the tests do not cover."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _FEW_SEEDS = (
 
 @dataclass
 class Comparison(Reported):
-    """What two encoders share. left_out, failures: of what could not be compared.
+    """The differences between the scores of two encoders, A and B. left_out, failures: tasks that could not be compared.
 
-    folders: the runs of A and of B; seeds: how many these are; by_seed: whether they were compared seed by seed; resamples,
-    seed: of the bootstrap; margin: that practical equality was tested with, None where it was not.
+    folders: the runs of A and of B; seeds: their numbers; by_seed: whether runs were paired by seed; resamples, seed: of the
+    bootstrap; margin: of the test of practical equality, None without one.
     """
 
-    runs: tuple[Record, Record]  # one record of each: the encoders
+    runs: tuple[Record, Record]  # one record of A and one of B, which hold the encoders
     folders: tuple[list[Path], list[Path]]
     resamples: int
     seed: int
@@ -68,8 +68,8 @@ class Comparison(Reported):
     )}
 
     def __getitem__(self, task: str) -> Compared:
-        """Return a task's row of its protocol's first table, "Avg" the average: a, b, difference (value, low, high, p) and
-        corrected, p after Holm; of several protocols "PROTOCOL TASK". Raises KeyError, with a suggestion."""
+        """Return the row of a task ("PROTOCOL TASK" of several protocols), or "Avg-full", the average: a, b, difference
+        (value, low, high, p), and corrected, p after Holm's correction. Raises KeyError, with a suggestion."""
         several = len({table.setting.protocol for table in self.tables}) > 1
         rows = {f"{table.setting.protocol} {name}" if several else name: row
                 for table in reversed(self.tables) for name, row in table.named}
@@ -79,12 +79,12 @@ class Comparison(Reported):
 
     @property
     def seeds(self) -> tuple[int, int]:
-        """Return how many runs A and B are of."""
+        """Return the numbers of runs of A and of B."""
         return len(self.folders[0]), len(self.folders[1])
 
     @property
     def same(self) -> bool:
-        """Return whether A and B are known to be one encoder, of one run each."""
+        """Return whether A and B have one run each and are known to be the same encoder."""
         return self.seeds == (1, 1) and same_encoder(*self.runs)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Comparison(Reported):
         return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
 
     def document(self) -> Document:
-        """Return a table for each setting, below what A and B are, and at the end what each says in a sentence."""
+        """Return a heading on A and B, a table for each setting, and at the end a sentence on each table."""
         tables, answers = [], []
         for number, table in enumerate(self.tables):
             answer, *more = notes(table)
@@ -101,8 +101,8 @@ class Comparison(Reported):
         return Document(tables, self.heading(), [limits(self.seeds), *answers])
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each task of each table: the scores a and b, a less b with its 95 % interval, p, and p after
-        Holm's correction; before it how both were measured. With a margin, its 90 % interval, p and verdict stand behind."""
+        """Return a pyarrow table with a row for each task of each table: the setting, the scores a and b, a less b with its
+        95 % interval, p, and p after Holm's correction; with a margin, also the 90 % interval, p-values and verdict."""
         return arrow_table([
             {**asdict(table.setting), "task": row.task, "subset": row.subset, "n": row.n, "a": row.a, "b": row.b,
              "difference": row.difference.value, "detectable": row.detectable, "low": row.difference.low,
@@ -112,10 +112,10 @@ class Comparison(Reported):
         ])
 
     def plot(self, table: int = 0, *, axes: Axes | None = None) -> Axes:
-        """Return the differences of a table, A less B, with their 95 % intervals; the average last.
+        """Plot the differences of a table, A less B, with their 95 % intervals, the average last, and return the axes.
 
-        table: its number among `tables`; axes: matplotlib's, to draw on; None: those of a new figure. Raises StsbenchError
-        where there is no such table.
+        table: its number in `tables`; axes: matplotlib's, to draw on; None: those of a new figure. Raises StsbenchError
+        for a number without a table.
         """
         from stsbench.display.style import interval_axes
 
@@ -131,7 +131,7 @@ class Comparison(Reported):
                              title=f"{'; '.join(self.sides())}\n{title(drawn)}", axes=axes)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json writes, as plain data."""
+        """Return the comparison as plain data, as --json writes it."""
         a, b = map(_side, self.folders, self.runs)
         return {
             "a": a, "b": b, "seeds": list(self.seeds), "by_seed": self.by_seed, "resamples": self.resamples,
@@ -141,29 +141,29 @@ class Comparison(Reported):
         }
 
     def sides(self, folders: bool = False) -> list[str]:
-        """Return a line for each encoder, with the folders of its runs or without, and one where both are the same."""
+        """Return a line for each encoder, with the folders of its runs if `folders`, and a line where both are the same."""
         lines = []
         names = encoders_in_words(self.runs)
         for letter, paths, run, name, seeds in zip("AB", self.folders, self.runs, names, self.seeds, strict=True):
             if folders:
                 several = f"mean of {counted(seeds, 'run')}: " if seeds > 1 else ""
-                where = run.provenance.get("source") or ", ".join(map(str, paths))  # of another tool: its file
+                where = run.provenance.get("source") or ", ".join(map(str, paths))  # the file of another tool's results
                 lines.append(f"{letter}: {several}{where} ({name})")
             else:
                 lines.append(f"{letter}: {name}{f', {seeds} seeds' if seeds > 1 else ''}")
         return [*lines, *([SAME] if self.same else [])]
 
     def heading(self, folders: bool = False) -> list[str]:
-        """Return the same and, of several seeds, how they are paired."""
+        """Return the lines of `sides` and, for several seeds, one on how they are paired."""
         return [*self.sides(folders), *filter(None, [pairing(self.seeds, self.by_seed)])]
 
     def omissions(self) -> list[str]:
-        """Return a line for each reason and protocol of what could not be compared."""
+        """Return a line for each protocol and reason why tasks could not be compared."""
         return reasons_lines(self.failures, self.left_out)
 
 
 def reasons_lines(failures: Reasons, left_out: Reasons) -> list[str]:
-    """Return a line for each reason and protocol, with the tasks."""
+    """Return a line for each protocol and reason, with the tasks that failed or were left out."""
     lines = []
     for word, items in (("failed", failures), ("not compared", left_out)):
         tasks: dict[tuple[str, str], list[str]] = {}
@@ -180,13 +180,13 @@ def _side(paths: list[Path], record: Record) -> dict[str, Any]:
 
 
 def reasons_json(items: Reasons) -> list[dict[str, str]]:
-    """As --json writes them."""
+    """Return reasons as dictionaries with protocol, task and reason, as --json writes them."""
     return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
 
 
 def _table_json(table: ComparisonTable) -> dict[str, Any]:
     setting = {**asdict(table.setting), "settings": json.loads(table.setting.settings)}
-    setting = {"view" if key == "text_version" else key: value for key, value in setting.items()}  # the format's key
+    setting = {"view" if key == "text_version" else key: value for key, value in setting.items()}  # the key in JSON
     return {
         **setting, "rows": list(map(_row_json, table.rows)), "average": _row_json(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
@@ -207,7 +207,7 @@ def limits(seeds: tuple[int, int]) -> str:
 
 
 def notes(table: ComparisonTable) -> list[str]:
-    """Return what stands below a table: its sentence, and what must be known of its data."""
+    """Return the notes below a table: its sentence, and notes on its tasks and data."""
     names = ", ".join(table.unknown)
     data = f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else." if names else ""
     repeated = dict.fromkeys(map(repeated_in_record, table.measurements[0] if table.measurements else ()))
@@ -216,13 +216,13 @@ def notes(table: ComparisonTable) -> list[str]:
 
 
 def shown_table(table: ComparisonTable, label: str = "") -> Table:
-    """Return the table that people read: its average below a line, and what it says below it. label: for LaTeX."""
+    """Return the displayed table, with the average below a rule, and notes. label: for LaTeX."""
     return Table(title(table), table.columns(), notes(table), rules=[len(table.rows)] if table.average else (),
                  label=label)
 
 
 def few(table: ComparisonTable) -> str:
-    """Return that rows of the table are of few items, and how far their intervals reach; "" where none is."""
+    """Return a sentence on rows with few items and the width of their intervals; "" without any."""
     metric = table.metric
     rows = [(name, row, row.difference.low, row.difference.high) for name, row in table.named]
     return few_items([
@@ -233,8 +233,8 @@ def few(table: ComparisonTable) -> str:
 
 
 def over_tasks(table: ComparisonTable) -> str:
-    """Return the average's interval over tasks, and how often its order would survive; "" without an average or a
-    difference."""
+    """Return a sentence with the average's interval over tasks, and how often other tasks would give the same order; ""
+    without an average or a difference."""
     over, average, metric = table.over_tasks, table.average, table.metric
     if over is None or average is None or not (over.value or over.sd):
         return ""
@@ -246,7 +246,7 @@ def over_tasks(table: ComparisonTable) -> str:
         return f"{line}."
     first, tasks = _order(average, metric)[0], counted(over.tasks, "other task")
     how = "higher" if metric.better == "neither" else "ahead"
-    # What is not certain is not shown as such.
+    # A chance below 100 % is not rounded to it.
     often = "more than 99" if 0.995 <= over.same_order < 1 else f"{100 * over.same_order:.0f}"
     caution = ""
     if metric.scale == 100 and overstated(over.value, over.same_order):
@@ -255,7 +255,7 @@ def over_tasks(table: ComparisonTable) -> str:
 
 
 def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
-    """Return what was paired, where a side is of several seeds; "" elsewhere."""
+    """Return a sentence on whether seeds were paired, for several seeds on a side; "" for one run each."""
     a, b = seeds
     if (a, b) == (1, 1):
         return ""
@@ -267,10 +267,10 @@ def pairing(seeds: tuple[int, int], by_seed: bool) -> str:
 
 
 def title(table: ComparisonTable) -> str:
-    """Return 'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
+    """Return a table's title, such as 'sts (similarity dot): spearman, all, x 100', with what makes scores incomparable."""
     setting, labels = table.setting, [record.protocol.label for record in table.records]
     record = table.records[0]
-    # The same settings under a paper's name and the protocol's own: the latter is the one that both have.
+    # Where labels differ, such as a paper's and the protocol's, the protocol's name fits both.
     label = labels[0] if labels[0] == labels[1] else setting.protocol
     changes = changed_settings(record.protocol)
     if overlap := record.protocol.settings.get("without_overlap"):
@@ -287,7 +287,7 @@ def _score(table: ComparisonTable) -> str:
 
 
 def sentence(table: ComparisonTable) -> str:
-    """Return what the table says, in plain words: of the difference and, with a margin, of practical equality."""
+    """Return sentences on a table's differences and, with a margin, on practical equality."""
     return " ".join(filter(None, [_difference(table), practically(table)]))
 
 
@@ -315,7 +315,7 @@ def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
         value = _number(difference.value, metric)
         return f"A and B do not differ significantly {where} (A - B is {value}, 95 % interval {bounds})"
-    low, high = sorted((abs(difference.low), abs(difference.high)))  # both on one side of 0
+    low, high = sorted((abs(difference.low), abs(difference.high)))  # significant: 0 is outside
     first, second = _order(row, metric)
     size, bounds = _size(difference.value, metric), f"{low:z.{digits}f} to {high:z.{digits}f}"
     return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
@@ -347,7 +347,7 @@ def _task_sentence(table: ComparisonTable, rows: Sequence[Compared]) -> str:
 
 
 def _untested(table: ComparisonTable) -> str:
-    """Return the bare differences, in words that claim nothing."""
+    """Return the differences without a test, in words that do not claim that one encoder is better."""
     metric, rows = table.metric, table.rows
     if len(rows) > 1 and not table.average:
         above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
@@ -365,7 +365,7 @@ def _higher(row: Compared) -> str:
 
 
 def _order(row: Compared, metric: Metric) -> tuple[str, str]:
-    """Return the better run (the higher one where no end is the better one), then the other."""
+    """Return "A" and "B", the better one first, or the higher one where the metric has no better end."""
     first = (row.difference.value > 0) != metric.lower
     return ("A", "B") if first else ("B", "A")
 
@@ -379,5 +379,5 @@ def _number(value: float, metric: Metric) -> str:
 
 
 def _size(value: float, metric: Metric) -> str:
-    least = 10.0**-metric.digits  # a difference may be certain and smaller than what is shown
+    least = 10.0**-metric.digits  # a significant difference may be smaller than the last digit that is shown
     return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)

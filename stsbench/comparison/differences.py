@@ -1,5 +1,5 @@
-"""What a comparison holds: the tasks of one setting, each with two scores and how sure their difference is; and a margin
-of practical equality: which scores it applies to, and what a table says of it."""
+"""Tables of a comparison: the tasks of one setting, each with two scores and the test of their difference; and margins of
+practical equality: which scores they apply to, and their wording."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ORDER: tuple[Verdict, ...] = ("practically equal", "different, yet within", "di
 
 @dataclass(frozen=True)
 class Compared:
-    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks.
+    """A row of a comparison, of a task or of the average: the scores a and b, the difference a less b, and corrected, p
+    after Holm's correction over the table's tasks.
 
-    equivalence: the test of a margin, where one was named; equivalence_corrected: its p, corrected in the same way.
-    spread: what makes the difference uncertain, None where there is no test.
-    """
+    equivalence: the test of a margin, where there is one; equivalence_corrected: its p, corrected in the same way. spread:
+    the sources of the difference's uncertainty, None where there is no test."""
 
     task: str
     subset: str | None
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return what both tests say together, of a task after the corrections; None without a margin or a test."""
+        """Return the joint verdict of both tests, after the corrections for a task; None without a margin or a test."""
         if self.equivalence is None or self.difference.p is None:
             return None
         p = self.difference.p if self.corrected is None else self.corrected
@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """Return the task, with the subset where it is of one."""
+        """Return the task, followed by the subset if the row is of one."""
         return f"{self.task}, {self.subset}" if self.subset else self.task
 
     @property
@@ -70,11 +70,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """One setting. average: where both runs have all the tasks that the protocol averages, else None.
+    """The compared tasks of one setting. average: None unless both runs have all the tasks that the protocol averages.
 
-    records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
-    aside: of tasks that the protocol's average leaves out, which are a table of their own; margin: that equivalence was
-    tested with, in the unit of the scores; no_margin: why it was not, where a margin was named.
+    records: the first records of A and B, which name the setting; no_test: why there are no intervals and tests, or "";
+    aside: whether its tasks are those that the protocol's average leaves out, which have their own table; margin: of the
+    test of equivalence, in the unit of the scores; no_margin: why a named margin was not tested, or "".
     """
 
     setting: Setting
@@ -86,22 +86,22 @@ class ComparisonTable:
     unknown: tuple[str, ...]  # sets that differ from the catalog
     margin: float | None = None
     no_margin: str = ""
-    small_parts: str = ""  # a sentence on the parts of its averages that are too small to rank by
+    small_parts: str = ""  # a sentence on averaged parts with too few items to rank by
     measurements: tuple[tuple[Record, ...], ...] = ()  # the records of every run and task, for A and for B
 
     @property
     def metric(self) -> Metric:
-        """Return what is compared, as its protocol declares it."""
+        """Return the declaration of the compared metric."""
         return load_protocol(self.setting.protocol).metric(self.setting.metric)
 
     @property
     def noun(self) -> str:
-        """Return what its rows are: "task" or "subset"."""
+        """Return the word for its rows: "subset" where all are of subsets, else "task"."""
         return "subset" if all(row.subset for row in self.rows) else "task"
 
     @property
     def over_tasks(self) -> OverTasks | None:
-        """Return the average's difference where the tasks are a sample, too; None without an average."""
+        """Return the average's difference, with the tasks taken as a sample; None without an average."""
         if self.average is None:
             return None
         a, b = np.array([(row.a, row.b) for row in self.rows if row.subset is None]).T
@@ -109,11 +109,11 @@ class ComparisonTable:
 
     @property
     def named(self) -> list[tuple[str, Compared]]:
-        """Return every row with its name, the average last."""
+        """Return every row with its name, the average last as "Avg-full"."""
         return [*((row.name, row) for row in self.rows), *([("Avg-full", self.average)] if self.average else [])]
 
     def columns(self) -> list[Column]:
-        """Return the table's columns, the average last."""
+        """Return the columns of the displayed table, the average being the last row."""
         names, rows = zip(*self.named, strict=True)
         digits, gaps = self.metric.digits, [row.difference for row in rows]
         columns = [
@@ -143,11 +143,11 @@ def _p(p: float | None) -> str:
 
 
 class Margins:
-    """The margin of each table. Points of accuracy and of correlation are one unit; that of another score is its own, so a
-    margin never stands for two of those, nor for one beside points."""
+    """Margins of practical equality by table. Accuracies and correlations share the unit points; other scores have units of
+    their own, so that a margin applies either to all scores in points or to one other metric."""
 
     def __init__(self, margin: float | None) -> None:
-        """Raise StsbenchError unless it is None or a finite number above 0."""
+        """Raise StsbenchError unless `margin` is None or a finite number above 0."""
         if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin)
                                    or margin <= 0):
             raise StsbenchError(f"--margin {shorten(margin)}: not a finite number above 0, in points or in the scores' unit")
@@ -155,7 +155,7 @@ class Margins:
         self._points = True
 
     def check(self, settings: Sequence[Setting]) -> None:
-        """Find the margin's unit among the tables'. Raises StsbenchError where none is in points and several are left."""
+        """Determine the margin's unit. Raises StsbenchError for tables of several metrics of which none is in points."""
         metrics = {(setting.protocol, setting.metric) for setting in settings}
         self._points = any(_metric(setting).scale == 100 for setting in settings)
         if self._margin is not None and not self._points and len(metrics) > 1:
@@ -164,11 +164,11 @@ class Margins:
                                 "choose one with --metric or --protocol")
 
     def absolute(self, setting: Setting) -> float | None:
-        """Return that of a table's scores; None where there is none."""
+        """Return the margin for the scores of a table, in their unit; None where it does not apply."""
         return None if self.why_not(setting) else self._margin
 
     def why_not(self, setting: Setting) -> str:
-        """Return why a table has no margin though one was named, or ""."""
+        """Return why a named margin does not apply to a table; "" where it does, or none was named."""
         if self._margin is None or not self._points or _metric(setting).scale == 100:
             return ""
         return f"The margin is in points: {setting.metric} is not, and is not tested with it."
@@ -179,8 +179,8 @@ def _metric(setting: Setting) -> Metric:
 
 
 def practically(table: ComparisonTable) -> str:
-    """Return 'Practically equal on average within 0.5 points: 90 % interval -0.20 to 0.30.', then the tasks; "" with no
-    margin."""
+    """Return the verdicts on practical equality: 'Practically equal on average within 0.5 points: 90 % interval -0.20 to
+    0.30.', then those of the tasks; "" without a margin."""
     rows = [row for row in table.rows if row.verdict]
     if table.margin is None or not rows:
         return ""
@@ -207,7 +207,7 @@ def _sentence(table: ComparisonTable, row: Compared, where: str) -> str:
 
 
 def margin_json(row: Compared) -> dict[str, Any]:
-    """Return what a row says of its margin, as --json writes it; {} without a margin."""
+    """Return the test of a row's margin as --json writes it; {} without a margin."""
     if (test := row.equivalence) is None:
         return {}
     return {"equivalence": {"margin": test.margin, "low": test.low, "high": test.high, "p_low": test.p_low,
@@ -216,7 +216,7 @@ def margin_json(row: Compared) -> dict[str, Any]:
 
 
 def margin_columns(row: Compared) -> dict[str, Any]:
-    """Return the same as the columns of a table."""
+    """Return the test of a row's margin as columns of the pyarrow table, None in each without a test."""
     test = row.equivalence
     return {"margin": test and test.margin, "low_90": test and test.low, "high_90": test and test.high,
             "p_low": test and test.p_low, "p_high": test and test.p_high, "p_equivalence": test and test.p,

@@ -1,5 +1,5 @@
-"""What runs of several encoders measured in the same way: their records, scored again, the rows that all have, and draws of
-these over the same resamples of the items."""
+"""Measurements that runs of several encoders share: records that are scored again, the rows that all have, and bootstrap
+draws of these over the same resamples of the items."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.shared_sentences import TOO_FEW_SENTENCES, mean_influence, stretched_pair
 
 RESAMPLES = 5000
-_BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
-_SEEDS = 1_000_000  # between two users' seeds: one seed a block
+_BLOCK = 1000  # resamples in a block, as the counts of every item in every resample must fit into memory
+_SEEDS = 1_000_000  # distance of two users' seeds in the generator: each block has a seed of its own
 Floats = NDArray[np.float64]
-Key = tuple[object, ...]  # what makes two records comparable
+Key = tuple[object, ...]  # protocol, version, settings, text version, set and digest, equal in comparable records
 Sides = Sequence[Sequence[Measured]]  # each encoder's runs of one task
 Reasons = list[tuple[str, str, str]]  # (protocol's label, task, reason)
 
 
 class Notes(Kind):
-    """What could not be compared, and what could not be scored."""
+    """Interface of a result that collects tasks that could not be compared, and tasks that could not be scored."""
 
     left_out: Reasons
     failures: Reasons
 
 
 def loaded(folder: Path) -> list[tuple[Path, Record]]:
-    """Return a run's records. Raises StsbenchError where they are of several encoders."""
+    """Return a run's records with their paths. Raises StsbenchError where they are of several encoders."""
     stored = load_records(folder)
     if several_encoders([record for _, record in stored]):
         raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
@@ -64,13 +64,14 @@ def check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
 
 
 def _trained_as(record: Record) -> list[Any]:
-    """Return what the seeds of one encoder have in common."""
+    """Return the spec and training settings that runs of one encoder with different seeds share."""
     spec = {key: value for key, value in json.loads(encoder_key(record)).items() if key not in ("name", "weights")}
     return [spec, *(record.provenance.get(key) for key in ("recipe", "settings", "stage"))]
 
 
 def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
-    """Return what gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
+    """Return a function from a record to the requested protocol that it belongs to, whose settings say what is reported
+    first, or None. names: as --protocol takes them; None: every protocol. Raises StsbenchError for an unknown name."""
     if names is None or list(names) == ["all"]:
         return lambda item: load_protocol(item.protocol.name)({})
     parts, _ = plan(names, None, {})
@@ -78,7 +79,7 @@ def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None
     def chosen(item: Measured) -> Protocol | None:
         for part in parts:
             same = part.protocol.name == item.protocol.name and kept_settings(part.protocol) == kept_settings(item.protocol)
-            by_name = part.protocol.user_path is not None  # by its content: in `_matched`
+            by_name = part.protocol.user_path is not None  # a file's content is compared later, by its digest
             if same and (item.task in part.tasks if by_name else item.set_id in part.tasks.values()):
                 return part.protocol
         return None
@@ -87,7 +88,7 @@ def chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None
 
 
 def kept_settings(protocol: Protocol) -> str:
-    """Return canonical JSON of the settings that change a score."""
+    """Return canonical JSON of a protocol's settings that change a score."""
     kept = {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
     return json.dumps(kept, sort_keys=True)
 
@@ -95,13 +96,14 @@ def kept_settings(protocol: Protocol) -> str:
 def verified(
     name: str, stored: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], notes: Notes
 ) -> dict[Key, Measured]:
-    """Return the chosen records by what makes two of them comparable, each scored again from its observations."""
+    """Return the chosen records, each scored again from its observations, by a key that comparable records share. name: A or
+    B. Raises StsbenchError for an edited record, or two different records of one measurement."""
     items: dict[Key, Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
     for path, record in stored:
         try:
             item = measured(path, record)
-        except StsbenchError as error:  # another version, or a plugin that is not installed
+        except StsbenchError as error:  # the protocol has another version, or its plugin is not installed
             notes.left_out.append((record.protocol.label, record.data.task, str(error)))
             continue
         if chosen(item) is None:
@@ -115,13 +117,13 @@ def verified(
         scored.append((path, item.protocol, record))
         how = record.protocol
         key = (how.name, how.version, kept_settings(item.protocol), record.data.text_version, item.set_id, item.digest)
-        items.setdefault(key, item)  # a paper's preset may have measured the same as the protocol
+        items.setdefault(key, item)  # a paper's preset and the protocol may have measured the same
     refuse_doubles(scored)
     return items
 
 
 def of_all(runs: Sequence[dict[Key, Measured]], name: str, notes: Notes) -> dict[Key, list[Measured]]:
-    """Return what every run of a side measured, by what makes it comparable. name: of the side."""
+    """Return, by key, the records of measurements that all runs of a side have. name: A or B."""
     every = {key: item for run in runs for key, item in run.items()}
     for key, item in every.items():
         if (many := sum(key in run for run in runs)) < len(runs):
@@ -131,8 +133,8 @@ def of_all(runs: Sequence[dict[Key, Measured]], name: str, notes: Notes) -> dict
 
 
 def common_rows(sides: Sides, form: Protocol, metric: str | None) -> list[ScoreRow]:
-    """Return the rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; those of
-    the first run. Rows over subsets only where there is none over the whole set."""
+    """Return the first run's rows of one metric and aggregation that all runs have: `metric`, or the first one in the
+    settings of `form`. Rows over subsets are returned only where there is none over the whole set."""
     first, *others = (item for side in sides for item in side)
     scored = [{row_key(row) for row in item.record.scores} for item in others]
     rows = [row for row in first.record.scores if all(row_key(row) in keys for keys in scored)]
@@ -152,23 +154,21 @@ def common_rows(sides: Sides, form: Protocol, metric: str | None) -> list[ScoreR
 
 
 def same_row(item: Measured, row: ScoreRow) -> ScoreRow:
-    """Return the row of another run for the same metric, aggregation and subset."""
+    """Return the row of `item` with the metric, aggregation and subset of `row`, which must exist."""
     return next(other for other in item.record.scores if row_key(other) == row_key(row))
 
 
 def side_scores(runs: Sequence[Measured], row: ScoreRow) -> Floats:
-    """Return (n,) scores of a side's runs."""
+    """Return (n,) the scores of a side's n runs for the metric, aggregation and subset of `row`."""
     return np.array([next(score.value for score in run.record.scores if row_key(score) == row_key(row)) for run in runs])
 
 
 def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference: bool = False) -> list[Floats] | None:
-    """Return (resamples,) of each side's `row`, the mean over its runs, over the same resamples; None where the protocol
-    draws none of it, and of a single item, which every resample holds. Raises StsbenchError where what should be the same
-    items are not.
+    """Return (resamples,) bootstrap draws of each side's score for `row`, the mean over its runs, over the same resamples;
+    None where the protocol has no draws of it, and for a single item. Raises StsbenchError where the runs' items differ.
 
-    Where items are dependent, the deviations of each side's draws are stretched by it; difference: of two sides those of
-    their difference are, instead.
-    """
+    Where items are dependent, the deviations of each side's draws are stretched; difference: those of the difference between
+    two sides are stretched instead."""
     if row.n < 2:
         return None
     items = [item for side in sides for item in side]
@@ -177,7 +177,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference:
         raise StsbenchError(f"{paths} are of {counts} items of the same data: records of before count each row, so "
                             "measure again")
     observed = [item.observed() for item in items]
-    for name in ("row", "rows", "gold", "pair", ITEM):  # equal, as the data's digest promises: the draws are paired by place
+    for name in ("row", "rows", "gold", "pair", ITEM):  # draws are paired by position, so items must be in the same order
         for item, observations in zip(items, observed, strict=True):
             one, other = observed[0].arrays.get(name), observations.arrays.get(name)
             if one is not None and other is not None and not np.array_equal(one, other):
@@ -186,7 +186,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference:
                     "observations): one was not measured on it"
                 )
     protocol, set_id = narrowed(items[0].protocol, row), items[0].set_id
-    # Which items share a text the data decide: a record of before, which does not say so, has it from one that does.
+    # Which items share a text depends on the data alone: records of older releases get it from a record that holds it.
     lent = {name: one.arrays[name] for one in observed for name in SENTENCES if name in one.arrays}
     observed = [one if lent.keys() <= one.arrays.keys() else Observations({**lent, **one.arrays}, one.names)
                 for one in observed]
@@ -197,7 +197,7 @@ def draws(sides: Sides, row: ScoreRow, resamples: int, seed: int, *, difference:
 
 
 def undrawn_in_words(setting: Setting, item: Measured, row: ScoreRow) -> str:
-    """Return why there are no `draws` of a score."""
+    """Return the reason why a score has no `draws`, for people."""
     if row.n < 2:
         return "all rows are one item, which every resample holds"
     influence = item.protocol.influences(item.observed()).get(row_key(row))
@@ -209,8 +209,8 @@ def undrawn_in_words(setting: Setting, item: Measured, row: ScoreRow) -> str:
 def average_draws(
     items: Sequence[tuple[Sides, ScoreRow]], resamples: int, seed: int, *, difference: bool = False
 ) -> list[Floats] | None:
-    """Return (resamples,) of each side's average over these tasks, drawn as their protocol draws it; None where there is
-    none. difference: as for `draws`."""
+    """Return (resamples,) draws of each side's average over these tasks, as their protocol draws it; None where it has no
+    such average. difference: as for `draws`."""
     sides, row = items[0]
     protocol = narrowed(sides[0][0].protocol, row)
     runs: list[dict[str, tuple[Observations, str]]] = [
@@ -226,8 +226,8 @@ def average_draws(
 def _stretched(
     means: list[Floats], influences: Sequence[Influences], sizes: Sequence[int], key: RowKey, difference: bool, seed: int
 ) -> list[Floats] | None:
-    """Return the draws of each side, stretched where items are dependent; None where these can tell nothing. influences: of
-    each run, those of a side behind one another."""
+    """Return the draws of each side, stretched where items are dependent; None where the factor is infinite. influences: of
+    each run, in the order of sides, which have `sizes` runs."""
     if any(key not in of_run for of_run in influences):
         return means
     ends = np.cumsum(sizes).tolist()
@@ -244,8 +244,8 @@ def _stretched(
 def _means(
     runs: Sequence[Callable[[int, int], Drawing]], sizes: Sequence[int], key: RowKey, resamples: int, seed: int
 ) -> list[Floats] | None:
-    """Return (resamples,) of each side, whose runs stand behind one another: means of the runs' draws of `key`; None
-    where one has none."""
+    """Return (resamples,) draws of each side: means of its runs' draws of `key`; None where a run has none. runs: in the
+    order of sides, which have `sizes` runs."""
     ends = np.cumsum(sizes).tolist()
     parts = []
     for block, start in enumerate(range(0, resamples, _BLOCK)):
@@ -259,7 +259,7 @@ def _means(
 
 
 def narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
-    """Return the protocol that reports no more than `row`, so that no more is drawn."""
+    """Return the protocol with only the metric and aggregation of `row`, so that nothing else is drawn."""
     settings = dict(protocol.settings)
     for key, value in (("metrics", row.metric), ("aggregations", row.aggregation)):
         if key in protocol.cosmetic and value in settings.get(key, ()):

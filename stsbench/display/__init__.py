@@ -1,1 +1,1 @@
-"""What results look like: tables as text, HTML, LaTeX and frames, and pictures. It knows nothing of what they hold."""
+"""Display of results: tables as text, HTML, LaTeX and data frames, and plots, independent of what results contain."""

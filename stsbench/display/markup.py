@@ -1,4 +1,4 @@
-"""Text and tables as LaTeX and as GitHub's Markdown: whatever a name holds is shown, none of it is markup."""
+"""Escaping of text, and tables, for LaTeX and GitHub's Markdown: no character of a name is taken for markup."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Collection, Sequence
 from stsbench.wording import printable, visible
 
 PACKAGES = "% \\usepackage{booktabs,graphicx}\n"
-_HEADER = 14  # characters of a column's name on one line
+_HEADER = 14  # the most characters in a line of a column's name
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-          # In TeX's own font encoding these three would print as other characters.
+          # In TeX's default font encoding, these three characters would be printed as others.
           "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
           "±": r"$\pm$", "–": "--", "-": "$-$"}
-_MINUS = r"(?<![\w.)\]-])-(?=\.?\d)"  # the sign of a number: not a hyphen of a name or a date
+_MINUS = r"(?<![\w.)\]-])-(?=\.?\d)"  # the sign of a number, but no hyphen of a name or a date
 _MARKUP = re.compile(f"[{re.escape(''.join(_LATEX).replace('-', ''))}]|{_MINUS}")
 
 
 def escaped(text: str) -> str:
-    """Return `text` with every character that LaTeX would take for markup replaced by what prints it.
+    """Return `text` for LaTeX, with every special character replaced by a command that prints it.
 
     >>> from stsbench.display.markup import escaped
     >>> escaped("all-MiniLM-L6-v2 & co: -0.20")
@@ -30,17 +30,17 @@ def escaped(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return `text` as a comment, of one line: what stood on a second one would be a command."""
+    """Return `text` as a LaTeX comment of one line, as LaTeX would typeset a second line."""
     return f"% {visible(text)}"
 
 
 def caption(title: str) -> str:
-    """Return a table's title as LaTeX, in which "x 100" has the sign of multiplication."""
+    """Return a table's title as LaTeX, with a multiplication sign in "x 100"."""
     return escaped(title).replace("x 100", r"$\times$ 100")
 
 
 def tabular(columns: str, lines: Sequence[str]) -> str:
-    """Return LaTeX's tabular of rows that are LaTeX; one that is wider than the page is made as wide as it."""
+    """Return a LaTeX tabular of rows in LaTeX, scaled down to the page where it is wider. columns: its column types."""
     return "\n".join([
         r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", rf"  \begin{{tabular}}{{{columns}}}",
         *(f"    {line}" for line in lines), r"  \end{tabular}}",
@@ -50,8 +50,8 @@ def tabular(columns: str, lines: Sequence[str]) -> str:
 def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: Sequence[bool]) -> str:
     """Return a booktabs table, no wider than both columns of a page.
 
-    lines: the header first, of plain text, which is escaped; title: its caption, LaTeX; label: "-" stands for whatever of it
-    \\label does not take; left: whether each column has its cells to the left.
+    lines: rows of plain text, which is escaped, the header first; title: its caption, in LaTeX; label: of \\label, in which
+    "-" replaces characters that it does not allow; left: for each column, whether it is left-aligned.
     """
     names, *body = lines
     columns = "".join("l" if side else "r" for side in left)
@@ -66,7 +66,7 @@ def latex_table(lines: Sequence[Sequence[str]], title: str, label: str, left: Se
 
 
 def _name(text: str, side: str) -> str:
-    """Return a column's name, a long one on several lines."""
+    """Return a column's name in LaTeX, broken into several lines where it is long. side: its alignment, "l" or "r"."""
     lines = textwrap.wrap(text, _HEADER, break_long_words=False, break_on_hyphens=False)
     if len(lines) < 2:
         return escaped(text)
@@ -75,27 +75,27 @@ def _name(text: str, side: str) -> str:
 
 
 def _line(latex: str) -> str:
-    """Guard a line of a table: behind the end of the one before, a bracket or a star would be an argument of that."""
+    """Return a line of a table, with {} before a bracket or a star, which would be an argument of the line break before."""
     return "{}" + latex if latex.startswith(("[", "*")) else latex
 
 
 def plain_markdown(text: str) -> str:
-    """Return `text` on one line, with every character that GitHub's Markdown or HTML would take for markup escaped; what it
-    would make a link or a mention of by itself is parted."""
+    """Return `text` on one line, with every special character of GitHub's Markdown and HTML escaped, and addresses and
+    mentions split by comments, so that GitHub does not link them."""
     line = visible(" ".join(text.split()), "\u200c\u200d").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     plain = re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda match: "\\" + match.group(), line)
     return re.sub(r"(?i)(?<=:)(?=//)|(?<=(?<!\w)@)(?=\w)|(?<=@)(?=[\w-]+\.\w)|(?<=\bwww)(?=\.)", "<!-- -->", plain)
 
 
 def card_text(value: object) -> str:
-    """Return the text of a value as Markdown of a model card that shows just it, in a table's cell too."""
+    """Return a value as text for the Markdown of a model card, with special characters escaped, also those of tables."""
     special = r"[\\`*\[\]<>#|~&$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\."
     return re.sub(special, lambda match: f"&#{ord(match[0])};", visible(str(value)), flags=re.IGNORECASE)
 
 
 def pipes(grid: Sequence[Sequence[str]], words: int, also: Collection[int] = ()) -> str:
-    """Return a Markdown table of escaped cells, header first: the first `words` columns, those in `also` and those called
-    Flags and Source are text, the others numbers."""
+    """Return a Markdown table of escaped cells, header first. The first `words` columns, those in `also` and those called
+    Flags and Source are left-aligned as text, the others right-aligned as numbers."""
     texts = {*range(words), *also, *(index for index, name in enumerate(grid[0]) if name in ("Flags", "Source"))}
     rule = ["---" if index in texts else "---:" for index in range(len(grid[0]))]
     return "\n".join("| " + " | ".join(line) + " |" for line in (grid[0], rule, *grid[1:]))

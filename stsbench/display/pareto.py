@@ -1,4 +1,4 @@
-"""Score against cost: which points no other beats in both, drawn with intervals and a stair; and names beside points."""
+"""Plots of score against cost: the Pareto front, drawn with intervals and as steps; and placement of labels at points."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from stsbench.display.style import COLOURS, GREY, PAGE, new_figure, style
 from stsbench.errors import StsbenchError
 
-REACHES = (5, 11, 18, 26)
-FAR = (*REACHES, 36, 48, 62, 78, 96)  # reaches for a crowd of points
-_LEAD = 11  # from this reach on, a line leads from the name to its point
-_MARKER = 4.0  # points from a marker's middle to its edge, and a little air
-_WIDE = 10.0  # the largest cost over the smallest, from which on the axis is logarithmic
+REACHES = (5, 11, 18, 26)  # distances of a label from its marker, in points of 1/72 inch
+FAR = (*REACHES, 36, 48, 62, 78, 96)  # distances for plots with many points
+_LEAD = 11  # distance from which a line connects the label with its marker
+_MARKER = 4.0  # a marker's radius in points, and a margin
+_WIDE = 10.0  # ratio of the largest to the smallest cost from which the axis is logarithmic
 
 
 def _offsets(reaches: Sequence[int]) -> list[tuple[float, float, str, str]]:
-    """Return where a name may stand, best first: (horizontal, vertical, alignment of the text), in points from the
-    marker."""
+    """Return the possible positions of a label, best first: x and y in points from the marker, horizontal and vertical
+    alignment."""
     return [
         (reach * x, reach * y, side, level)
         for reach in reaches
@@ -36,14 +36,14 @@ def place_labels(
     drawing: Any, axes: Any, points: Sequence[tuple[float, float]], labels: Sequence[str], *,
     reaches: Sequence[int] = REACHES, lines: Sequence[Sequence[tuple[float, float]]] = (), lead: bool = False,
 ) -> None:
-    """Write each label where it covers no point, no other label and stays in the axes; else where it covers least.
+    """Draw each label inside the axes where it covers no point or other label, or else where it covers the least area.
 
-    lines: chains of points in the axes' coordinates, of horizontal and vertical strokes, that no label may cover either.
-    lead: draw a thin line from a label that stands far off to its point. Fixes the layout: draw everything else before.
+    lines: paths of horizontal and vertical strokes, in data coordinates, that labels avoid, too. lead: connect a distant
+    label with its point by a thin line. The layout is fixed, so everything else must be drawn before.
     """
     from matplotlib.transforms import Bbox
 
-    drawing.draw_without_rendering()  # fixes the layout, so that positions in pixels are known
+    drawing.draw_without_rendering()  # computes the layout, so that positions in pixels are known
     drawing.set_layout_engine("none")
     renderer, unit = drawing.canvas.get_renderer(), drawing.dpi / 72
     spots, size = axes.transData.transform(points), _MARKER * unit
@@ -74,7 +74,7 @@ def place_labels(
 
 
 def _box(spot: Any, offset: tuple[float, float, str, str], width: float, height: float, unit: float) -> Any:
-    """Return where a text of this size stands, in pixels."""
+    """Return the box of a text of this size at an offset from its point, in pixels."""
     from matplotlib.transforms import Bbox
 
     x, y, side, level = offset
@@ -84,7 +84,7 @@ def _box(spot: Any, offset: tuple[float, float, str, str], width: float, height:
 
 
 def overlap(first: Any, second: Any) -> float:
-    """Return shared area of two boxes, square pixels."""
+    """Return the area that two boxes share, in square pixels."""
     width = min(first.x1, second.x1) - max(first.x0, second.x0)
     height = min(first.y1, second.y1) - max(first.y0, second.y0)
     return float(max(width, 0) * max(height, 0))
@@ -92,8 +92,8 @@ def overlap(first: Any, second: Any) -> float:
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that can be chosen: what it costs, its score, the ends of the score's interval where it has one, and, of a
-    cost that was timed, the least and the most that it came to."""
+    """A point of the plot, such as an encoder: its cost, its score, the ends of the score's interval, if it has one, and the
+    smallest and largest measurement of a timed cost. Raises StsbenchError unless all are finite."""
 
     name: str
     cost: float
@@ -110,15 +110,15 @@ class Point:
 
     @property
     def costs(self) -> tuple[float, float]:
-        """Return the least and the most that it costs."""
+        """Return the smallest and the largest cost, equal where the cost was not timed."""
         return self.cost if self.least is None else self.least, self.cost if self.most is None else self.most
 
 
 def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_cheaper: bool = False) -> list[bool]:
-    """Of each point, whether no other beats it: none that is at least as good in both cost and score, and better in one.
-    Two points with the same cost and score do not beat each other. Costs whose ranges overlap count as the same.
+    """Return for each point whether it is on the Pareto front: no other is at least as good in both cost and score, and
+    better in one. Costs whose ranges overlap count as equal.
 
-    lower_is_better: of scores; more_is_cheaper: of costs that are a speed.
+    lower_is_better: of scores; more_is_cheaper: for costs that are a speed.
     """
 
     def beats(first: Point, second: Point) -> bool:
@@ -131,7 +131,7 @@ def front(points: Sequence[Point], lower_is_better: bool = False, *, more_is_che
 
 
 def _cheaper(first: Point, second: Point, more_is_cheaper: bool) -> bool:
-    """Return whether one costs less in every round."""
+    """Return whether `first` costs less than `second` in every measurement."""
     return first.costs[0] > second.costs[1] if more_is_cheaper else first.costs[1] < second.costs[0]
 
 
@@ -139,10 +139,10 @@ def figure(
     points: Sequence[Point], title: str, cost_label: str, score_label: str, *, lower_is_better: bool = False,
     more_is_cheaper: bool = False, note: str = "",
 ) -> Any:
-    """Return a matplotlib figure: points with their intervals, those of the front filled and joined by a stair, which bounds
-    what can be had. The cost axis is logarithmic where costs are positive and the largest is ten times the smallest.
+    """Return a matplotlib figure of points with their intervals, those of the Pareto front filled and joined by steps. The
+    cost axis is logarithmic where costs are positive and the largest is at least ten times the smallest.
 
-    note: a line below the axis, as which machine the costs are of. Raises StsbenchError where there is no point.
+    note: a line below the axis, such as the machine of the costs. Raises StsbenchError where there is no point.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -154,7 +154,7 @@ def figure(
         axes = drawing.subplots()
         costs = [point.cost for point in points]
         if min(costs) > 0 and max(costs) >= _WIDE * min(costs):
-            axes.set_xscale("log")  # 1, 2, 5, 10, ... as plain numbers: costs are read off, not their powers
+            axes.set_xscale("log")  # with ticks 1, 2, 5, 10, ..., which are easier to read than powers of ten
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
@@ -167,7 +167,7 @@ def figure(
         axes.set_ylabel(score_label)
         axes.set_title(title, loc="left", wrap=True)
         drawing.legend(handles=_legend(points), loc="outside lower center", ncols=3)
-        # names of the front first: they get the nearest free spot
+        # Labels of the front are placed first, so that they get the nearest positions.
         order = sorted(range(len(points)), key=lambda i: (not best[i], points[i].cost, points[i].score))
         place_labels(drawing, axes, [(points[i].cost, points[i].score) for i in order], [points[i].name for i in order],
                      reaches=FAR, lines=[*lines, stair], lead=True)
@@ -175,7 +175,7 @@ def figure(
 
 
 def _draw(axes: Any, point: Point, on: bool) -> list[list[tuple[float, float]]]:
-    """Draw one point; gives its interval and the range of its cost, where it has them, as lines."""
+    """Draw a point, with its interval and the range of its cost, if it has them, and return these as lines."""
     colour = COLOURS[0] if on else GREY
     lines = []
     if point.low is not None and point.high is not None:
@@ -190,8 +190,8 @@ def _draw(axes: Any, point: Point, on: bool) -> list[list[tuple[float, float]]]:
 
 
 def _stair(best: Sequence[Point], more_is_cheaper: bool) -> list[tuple[float, float]]:
-    """Return the best score that can be had for at most a cost, or at no less than a speed; its ends are points of the
-    front."""
+    """Return the corners of the steps that show the best score for at most a cost, or at least a speed; the first and the
+    last are points of the front."""
     ranked = sorted({(point.cost, point.score) for point in best})
     corners = ranked[:1]
     for cost, score in ranked[1:]:

@@ -1,4 +1,4 @@
-"""The style of all pictures, and writing them: column widths, colour-blind-safe colours, identical bytes every time."""
+"""Style of all plots (column widths, colour-blind-safe colours), and writing them as reproducible files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RC: Any = {
     "ytick.labelsize": 7, "legend.fontsize": 7, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2,
     "legend.frameon": False, "savefig.dpi": 300, "svg.hashsalt": "stsbench", "svg.fonttype": "path", "text.usetex": False,
-    "axes.unicode_minus": True, "text.parse_math": False,  # a name with two dollar signs is no formula
+    "axes.unicode_minus": True, "text.parse_math": False,  # a name with two dollar signs is not a formula
 }
-ROW = 0.22  # inches that a row takes
+ROW = 0.22  # height of a row in inches
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Set the style, whatever a user's matplotlibrc sets."""
+    """Set the style of plots within the block, independent of a user's matplotlibrc."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -44,7 +44,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of this size in inches; no display, no window, no global state."""
+    """Return an empty figure of this size in inches, without a display, a window or pyplot's global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure = _figure_class()(figsize=(width, height), layout="constrained")
@@ -54,7 +54,7 @@ def new_figure(width: float, height: float) -> Any:
 
 @cache
 def _figure_class() -> Any:
-    """Return matplotlib's Figure, which a notebook shows where pyplot is not loaded, too."""
+    """Return a subclass of matplotlib's Figure that notebooks can show without pyplot."""
     from matplotlib import figure
 
     class Figure(figure.Figure):
@@ -65,10 +65,9 @@ def _figure_class() -> Any:
 
 
 def shown_in_notebook(figure: Any) -> Any:
-    """Return the figure, which a notebook shows below the cell, as pyplot's own, with whatever the cell goes on to draw on
-    it.
+    """Return the figure, registered with pyplot in a notebook, which then shows it below the cell with all later changes.
 
-    Not to be called inside `style`: pyplot's part for notebooks, loaded here, would be switched off where that ends.
+    It must not be called within `style`, whose end would reset the notebook backend that pyplot sets when it is loaded.
     """
     if in_notebook():
         from matplotlib import pyplot
@@ -78,7 +77,7 @@ def shown_in_notebook(figure: Any) -> Any:
 
 
 def targets(output: Path) -> list[Path]:
-    """Return the files that `--output` stands for: itself, or both .png and .svg when it has no suffix.
+    """Return the files that `--output` stands for: the path itself, or .png and .svg of it when it has no suffix.
 
     Raises StsbenchError for another suffix.
     """
@@ -90,7 +89,8 @@ def targets(output: Path) -> list[Path]:
 
 
 def save(figure: Any, output: Path) -> list[Path]:
-    """Write the figure to every file of `targets`; the same figure gives the same bytes. Raises StsbenchError."""
+    """Write the figure to every file of `targets`, with the same bytes for the same figure, and return the files. Raises
+    StsbenchError for an unknown suffix."""
     written = targets(output)
     for path in written:
         content = figure_bytes(figure, path.suffix.lower()[1:])
@@ -100,14 +100,14 @@ def save(figure: Any, output: Path) -> list[Path]:
 
 
 def figure_bytes(figure: Any, kind: str) -> bytes:
-    """Return the figure as a file of a kind, png or svg: of the style's resolution, wherever it is saved."""
+    """Return the content of a png or svg file of the figure, in the resolution of `style`."""
     content = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with style():
-        # The labels of logarithmic axes, and they alone, are formulas: a power of ten has a raised exponent.
+        # Only labels of logarithmic axes are parsed as formulas, as powers of ten have a raised exponent.
         axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis) if axis.get_scale() == "log"]
         if axes:
-            figure.draw_without_rendering()  # ticks are made when they are drawn
+            figure.draw_without_rendering()  # ticks are created when a figure is drawn
         for tick in (tick for axis in axes for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())):
             tick.label1.set_parse_math(True)
         figure.savefig(content, format=kind, metadata=metadata)
@@ -118,11 +118,10 @@ def interval_axes(
     names: Sequence[str], values: Sequence[float], bounds: Sequence[tuple[float | None, float | None]], label: str, *,
     filled: Sequence[bool] | None = None, zero: bool = False, title: str = "", axes: Axes | None = None,
 ) -> Axes:
-    """Return n named values, the first at the top, each a dot on the line of its interval; one without an interval is a dot
-    alone.
+    """Draw n named values, the first at the top, as dots on the lines of their intervals, if any, and return the axes.
 
-    label: of the axis of the values; filled: which dots are, all by default; zero: a line at 0, for differences. axes: to
-    draw on; None: those of a new figure, as high as n needs.
+    label: of the axis of values; filled: which dots are filled, by default all; zero: whether to draw a line at 0, for
+    differences; axes: to draw on; None: those of a new figure of sufficient height.
     """
     with style():
         new = axes is None

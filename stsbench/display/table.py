@@ -1,4 +1,4 @@
-"""Tables of results: columns of cells as text of any width, as HTML, Markdown, LaTeX, CSV and rows for programs."""
+"""`Table`: columns of cells, rendered as text of any width, HTML, Markdown, LaTeX, CSV and as rows for programs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from typing import Any
 from stsbench.display.markup import PACKAGES, caption, comment, latex_table, plain_markdown
 from stsbench.wording import break_lines, csv_cell, display_width, printable, visible
 
-_GAP = 2  # blanks between two columns
-_WORDS = 24  # columns of a terminal below which a cell of words is not broken
-_NUMBER = re.compile(r"[-+±<>~(\[]*\.?\d")  # how a cell begins that is read as a number
-# What a line may end with: a word, brackets with all that they hold, a character of a script that has no blanks.
+_GAP = 2  # spaces between two columns
+_WORDS = 24  # a cell of words is not made narrower than this, in columns of a terminal
+_NUMBER = re.compile(r"[-+±<>~(\[]*\.?\d")  # the beginning of a cell that is read as a number
+# A line may be broken after a word, after brackets with their content, and after a character of a script without spaces.
 _PIECE = re.compile(r"\[[^\[\]]{1,40}\]\s*|[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]\s*|"
                     r"[^\s\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]+\s*")
-_SIDES = {True: ' style="text-align: left"', False: ' style="text-align: right"'}  # whatever a page does with cells
+_SIDES = {True: ' style="text-align: left"', False: ' style="text-align: right"'}  # overrides the style of the page
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with the ends of its interval, "82.03 [81.17, 82.85]"; without ends it is the value alone, without a value
-    the interval alone."""
+    """A value with the ends of its interval, "82.03 [81.17, 82.85]"; only the value where these are None, and only the
+    interval where the value is None."""
 
     value: float | None
     low: float | None = None
@@ -50,12 +50,11 @@ Cell = str | int | float | Estimate | None
 
 @dataclass(frozen=True)
 class Column:
-    """A header, with its unit, and a cell for each row; people read behind the header that estimates have 95 % intervals.
+    """A header, with its unit, and a cell for each row; "[95 % interval]" is added to the displayed header of estimates.
 
-    digits: decimals of numbers, or those of each row; signed: differences, which show their sign; words: whether cells stand
-    to the left (None: where they are not numbers); detail: 0 for what a reader looks at first. Where a table is too wide,
-    columns of one level of detail go together, the headline's before the others.
-    """
+    digits: decimals of numbers, or those of each row; signed: whether positive numbers show their sign; words: whether cells
+    are left-aligned (None: unless they are numbers); detail: level of detail, 0 for the headline. Where a table is too wide,
+    columns of one level are kept together, the headline first."""
 
     header: str
     cells: Sequence[Cell]
@@ -66,33 +65,33 @@ class Column:
 
     @cached_property
     def name(self) -> str:
-        """Return the header as it is read."""
+        """Return the displayed header."""
         estimates = [cell for cell in self.cells if isinstance(cell, Estimate)]
         bounded = any(None not in (cell.value, cell.low, cell.high) for cell in estimates)
         return visible(f"{self.header} [95 % interval]" if bounded else self.header)
 
     @cached_property
     def texts(self) -> list[str]:
-        """Return the cells as they are read, each of one line."""
+        """Return the displayed cells, each of one line."""
         digits = [self.digits] * len(self.cells) if isinstance(self.digits, int) else self.digits
         sign = "+" if self.signed else ""
         return [_text(cell, f"{sign}z.{count}f") for cell, count in zip(self.cells, digits, strict=True)]
 
     @cached_property
     def left(self) -> bool:
-        """Return whether the cells stand to the left, as words do."""
+        """Return whether the cells are left-aligned."""
         if self.words is not None:
             return self.words
         return not any(map(_NUMBER.match, self.texts)) and bool(re.search(r"[^\W\d_]", "".join(self.texts)))
 
     @cached_property
     def longest(self) -> int:
-        """Return columns of a terminal that the widest cell takes."""
+        """Return the width of the widest cell, in columns of a terminal."""
         return max(map(display_width, self.texts), default=0)
 
     @cached_property
     def least(self) -> int:
-        """Return columns that it needs where no word and no number is broken, and its header has at most three lines."""
+        """Return the least width without broken words and numbers, and with at most three lines of header."""
         header = max(-(-display_width(self.name) // 3), *_pieces(self.name))
         if not self.left:
             return max(header, self.longest)
@@ -102,10 +101,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns under a title, with notes below them; a note that begins with four blanks is a command, which is never broken.
+    """Columns under a title, with notes below them; a note that begins with four spaces is a command, which is never broken.
 
-    names: how many columns, the first ones, say what a row is of: they are repeated where the table is broken between
-    columns. rules: the numbers of rows below a line; strong: of those that are bold. label: of LaTeX's \\label.
+    names: the number of first columns that name the rows; they are repeated in each part of a table that is too wide.
+    rules: indices of rows that follow a line; strong: indices of bold rows; label: of LaTeX's \\label.
 
     >>> from stsbench.display.table import Column, Estimate, Table
     >>> scores = [Estimate(82.0341, 81.17, 82.85), Estimate(7.5)]
@@ -127,26 +126,26 @@ class Table:
 
     @classmethod
     def from_rows(cls, title: str, header: Sequence[str], rows: Iterable[Sequence[Cell]], **about: Any) -> Table:
-        """Return a table of rows of cells, under a header."""
+        """Return a table from rows of cells. about: further fields of the table, such as notes."""
         cells = list(zip(*rows, strict=True)) or [()] * len(header)
         return cls(title, [Column(name, its) for name, its in zip(header, cells, strict=True)], **about)
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """Return its cells as they are read, the header first."""
+        """Return the displayed cells row by row, the header first."""
         names = [column.name for column in self.columns]
         return [names, *map(list, zip(*(column.texts for column in self.columns), strict=True))]
 
     @cached_property
     def left(self) -> list[bool]:
-        """Return whether the cells of each column stand to the left: words, and the names of rows unless these are
-        numbered."""
+        """Return for each column whether it is left-aligned: columns of words, and the first `names` unless they set
+        `words`."""
         return [column.left or (at < self.names and column.words is None) for at, column in enumerate(self.columns)]
 
     def text(self, width: int | None = None, bold: bool = False) -> str:
-        """Return it as text of so many columns, in several parts where it is wider; None: a line each row, however wide.
+        """Return the table as text of at most `width` columns, in several parts where it is wider; None: in one part.
 
-        bold: whether the strong rows are bold, as a terminal shows them. A row without a cell in a part is left out there.
+        bold: whether the strong rows are bold, by codes of terminals. A part leaves out rows without a cell in it.
         """
         parts = [self._part([self.columns[at] for at in part], [self.left[at] for at in part], width, bold)
                  for part in self.parts(width)]
@@ -154,8 +153,8 @@ class Table:
         return "\n".join(filter(None, [_fit(self.title, width), "\n\n".join(parts), *about]))
 
     def parts(self, width: int | None) -> list[list[int]]:
-        """Return the numbers of the columns of each part: all in one where they fit; else the headline first, each part with
-        the names of the rows. Columns of one level of detail stay together where they fit."""
+        """Return the indices of the columns of each part: one part if all fit in `width`, else the headline first, and in
+        each part the names of the rows. Columns of one level of detail stay together where they fit."""
         numbers = list(range(len(self.columns)))
         if width is None or self._fits(numbers, width):
             return [numbers]
@@ -170,7 +169,7 @@ class Table:
                     parts.append([])
                 parts[-1].append(at)
             if parts[-1] == level[-1:] and len(level) > 3 and self._fits([*names, *level[-2:]], width):
-                parts[-1].insert(0, parts[-2].pop())  # the last one would stand alone
+                parts[-1].insert(0, parts[-2].pop())  # so that the last part does not have a single column
         return [[*names, *part] for part in parts]
 
     def _fits(self, numbers: Sequence[int], width: int) -> bool:
@@ -182,10 +181,10 @@ class Table:
         else:
             widths = [column.least for column in columns]
             room = width - sum(widths) - _GAP * (len(widths) - 1)
-            for at, column in enumerate(columns):  # cells of words that would be broken take the room that is left
+            for at, column in enumerate(columns):  # remaining room goes first to cells that would be broken
                 more = max(0, min(room, column.longest - widths[at]))
                 widths[at], room = widths[at] + more, room - more
-            for at, column in enumerate(columns):  # and headers of more than two lines, of words of more than one, the rest
+            for at, column in enumerate(columns):  # then to headers of more than two lines, or more than one for words
                 while room > 0 and len(_wrapped(column.name, widths[at])) > (1 if left[at] else 2):
                     widths[at], room = widths[at] + 1, room - 1
         rule = (" " * _GAP).join("-" * size for size in widths)
@@ -204,7 +203,7 @@ class Table:
         return "\n".join(lines)
 
     def html(self) -> str:
-        """Return an HTML table with its title above and its notes below. Colours and borders are the page's."""
+        """Return an HTML table with its title above and its notes below; colours and borders are left to the page."""
         head, *body = (
             "".join(f"<{tag}{_SIDES[side]}>{escape(cell)}</{tag}>" for side, cell in zip(self.left, line, strict=True))
             for tag, line in zip(["th", *["td"] * (len(self.lines) - 1)], self.lines, strict=True)
@@ -215,18 +214,18 @@ class Table:
         return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{html_lines(self.notes)}"
 
     def markdown(self) -> str:
-        """Return it as GitHub's Markdown: its title, the table, a paragraph each note."""
+        """Return the table in GitHub's Markdown, below its title, with a paragraph for each note."""
         rule = ["---" if side else "---:" for side in self.left]
         head, *body = ([cell if re.fullmatch(r"[-+\d., %\[\]]*", cell) else plain_markdown(cell) for cell in line]
-                       for line in self.lines)  # a number needs no escape
+                       for line in self.lines)  # cells of numbers contain nothing to escape
         grid = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
         return "\n\n".join([*([f"**{plain_markdown(self.title)}**"] if self.title else []), grid,
                             *map(_markdown_line, self.notes)]) + "\n"
 
     def latex(self, label: str = "", about: str = "") -> str:
-        """Return a booktabs table, no wider than both columns of a page: title and notes are its caption, commands comments.
+        """Return a booktabs table, no wider than both columns of a page, with title and notes as its caption.
 
-        label: where the table has none; about: what the caption begins with.
+        Commands are comments. label: used where the table has none; about: the beginning of the caption.
         """
         notes = [line for line in self.notes if not line.startswith("    ")]
         what = ". ".join(filter(None, [*([about] if about else []), self.title, " ".join(notes)]))
@@ -235,7 +234,8 @@ class Table:
         return "".join([table, *commands])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return its rows for programs, header -> cell at full precision; an estimate is three: value, low and high."""
+        """Return the rows, header -> cell at full precision, of estimates also "HEADER low" and "HEADER high". Raises
+        ValueError where two columns have the same header."""
         if len({column.header for column in self.columns}) < len(self.columns):
             raise ValueError(f"two columns of '{self.title}' have one header: programs would read one of them alone")
         columns: dict[str, Sequence[Any]] = {}
@@ -247,50 +247,50 @@ class Table:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def csv(self) -> str:
-        """Return the same rows as CSV."""
+        """Return the rows of `rows` as CSV."""
         rows = self.rows()
         return csv_table(list(rows[0]) if rows else [column.header for column in self.columns], rows)
 
 
 @dataclass(frozen=True)
 class Document:
-    """What people read of a result: lines, tables, and lines below them."""
+    """The displayed content of a result: lines above, tables, and lines below."""
 
     tables: Sequence[Table] = ()
     above: Sequence[str] = ()
     below: Sequence[str] = ()
 
     def text(self, width: int | None = None, bold: bool = False) -> str:
-        """Return it as text of so many columns; None: a line each row and each note. bold: as of `Table.text`."""
+        """Return the document as text of at most `width` columns; None: any width. bold: as for `Table.text`."""
         above, below = ("\n".join(_fit(line, width) for line in some) for some in (self.above, self.below))
         return "\n\n".join(filter(None, [above, *(table.text(width, bold) for table in self.tables), below]))
 
     def html(self) -> str:
-        """Return it as a part of an HTML page."""
+        """Return the document as a part of an HTML page."""
         return "".join([html_lines(self.above), *(table.html() for table in self.tables), html_lines(self.below)])
 
     def markdown(self) -> str:
-        """Return it as GitHub's Markdown."""
+        """Return the document in GitHub's Markdown."""
         above, below = ([f"{_markdown_line(line)}\n" for line in some] for some in (self.above, self.below))
         return "\n".join([*above, *(table.markdown() for table in self.tables), *below])
 
     def latex(self, label: str = "table") -> str:
-        """Return a booktabs table each, whose caption begins with the lines above, and the lines below as comments. It needs
-        the packages booktabs and graphicx. label: of a table that has none."""
+        """Return booktabs tables, whose captions begin with the lines above, and the lines below as comments. They need the
+        packages booktabs and graphicx. label: for a table that has none."""
         tables = [table.latex(f"{label}-{number}" if len(self.tables) > 1 else label, ". ".join(self.above))
                   for number, table in enumerate(self.tables)]
         return "\n".join([PACKAGES, *tables, *(f"{comment(line.strip())}\n" for line in self.below)])
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; of a file and a pipe COLUMNS, None where nobody has set it."""
-    is_terminal = getattr(sys.stdout, "isatty", bool)  # whatever stands for it, as in a notebook
+    """Return the width of the terminal of stdout; for a file or a pipe, that in COLUMNS, None where it is not set."""
+    is_terminal = getattr(sys.stdout, "isatty", bool)  # a replaced stdout, as in a notebook, may lack the method
     return shutil.get_terminal_size().columns if is_terminal() or os.environ.get("COLUMNS", "").isdecimal() else None
 
 
 def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows, column -> value, as CSV under a header of these columns; a column may be missing in some. The only place
-    that writes CSV for people: texts stand in it as `csv_cell` makes them."""
+    """Return rows, column -> value, as CSV under a header of `columns`, which may be missing in some rows. All CSV for
+    people is written here, as `csv_cell` prevents that spreadsheets take texts for formulas."""
     stream = io.StringIO()
     table = csv.DictWriter(stream, columns, lineterminator="\n")
     for row in ({column: column for column in columns}, *rows):
@@ -299,7 +299,7 @@ def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def html_lines(lines: Sequence[str]) -> str:
-    """Return remarks beside a table as HTML: a paragraph a line, commands as they stand."""
+    """Return lines beside a table as HTML: a paragraph for each, commands preformatted."""
     return "".join(f"<pre>{escape(printable(line.strip()))}</pre>" if line.startswith("    ") else
                    f"<p>{escape(printable(line))}</p>" for line in lines)
 
@@ -328,12 +328,12 @@ def _number(value: float, form: str) -> str:
 
 
 def _pieces(text: str) -> list[int]:
-    """Return the widths of what is never broken in a text."""
+    """Return the widths of the pieces of a text that are never broken."""
     return [0, *(display_width(piece.rstrip()) for piece in _PIECE.findall(text))]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a cell of this width; none ends within a word, also where that is wider."""
+    """Return the lines of a cell of this width; a word is never broken, even if it is wider."""
     if display_width(text) <= width:
         return [text]
     lines = [""]
@@ -345,7 +345,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _aligned(cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]) -> Iterator[str]:
-    """Yield the lines of a row, of which some cells may have fewer."""
+    """Yield the lines of a row, with its cells aligned and padded; cells may have different numbers of lines."""
     for line in zip_longest(*cells, fillvalue=""):
         blanks = [" " * (size - display_width(text)) for text, size in zip(line, widths, strict=True)]
         yield (" " * _GAP).join(text + pad if side else pad + text

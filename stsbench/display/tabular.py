@@ -1,4 +1,4 @@
-"""What every result offers: rows for pandas, polars and pyarrow, tables in every form that people read, a report."""
+"""Base classes of results: rows for pandas, polars and pyarrow, tables as text, HTML, LaTeX and Markdown, a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Form = Literal["markdown", "latex"]
-_REPORTS = "stsbench.reports"  # entry points: class of a result, in lower case -> what writes its report
+_REPORTS = "stsbench.reports"  # entry points: class of a result, in lower case -> function that writes its report
 
 
 class Rows(Suggesting, ABC):
@@ -35,23 +35,23 @@ class Rows(Suggesting, ABC):
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """Return its rows, at full precision, as an Arrow table."""
+        """Return the rows, at full precision, as an Arrow table."""
 
     def as_json(self) -> Any:
-        """Return what --json writes, as plain data."""
+        """Return the result as plain data, as --json writes it."""
         return self.to_arrow().to_pylist()
 
     def to_json(self) -> str:
-        """Return what --json writes."""
+        """Return the result as JSON, as --json writes it."""
         return json.dumps(self.as_json(), indent=1)
 
     def csv(self) -> str:
-        """Return its rows as CSV, at full precision."""
+        """Return the rows as CSV, at full precision."""
         table = self.to_arrow()
         return csv_table(table.column_names, table.to_pylist())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return its rows as a pandas DataFrame. Raises StsbenchError where pandas is not installed."""
+        """Return the rows as a pandas DataFrame. Raises StsbenchError where pandas is not installed."""
         try:
             frame: pd.DataFrame = self.to_arrow().to_pandas()
         except ImportError as error:
@@ -59,19 +59,19 @@ class Rows(Suggesting, ABC):
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """Return the rows to whoever speaks Arrow's PyCapsule interface."""
+        """Return the rows by Arrow's PyCapsule interface, which polars and others read."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 class Tabular(Rows):
-    """A result with rows, and with a document of tables, which people read as text, HTML, LaTeX and Markdown."""
+    """A result with rows, and with a document of tables as text, HTML, LaTeX and Markdown."""
 
     @abstractmethod
     def document(self) -> Document:
-        """Return its tables, with the lines above and below them."""
+        """Return the tables, with the lines above and below them."""
 
     def omissions(self) -> list[str]:
-        """Return a line for whatever failed or was left out, and why."""
+        """Return a line for each item that failed or was left out, with the reason."""
         return []
 
     def __str__(self) -> str:
@@ -81,11 +81,11 @@ class Tabular(Rows):
         return self._whole().html() or escape(repr(self))
 
     def latex(self) -> str:
-        """Return its tables for LaTeX with the packages booktabs and graphicx."""
+        """Return the tables as LaTeX, which needs the packages booktabs and graphicx."""
         return self._whole().latex(type(self).__name__.lower())
 
     def markdown(self) -> str:
-        """Return its tables as GitHub's Markdown."""
+        """Return the tables in GitHub's Markdown."""
         return self._whole().markdown()
 
     def _whole(self) -> Document:
@@ -94,11 +94,11 @@ class Tabular(Rows):
 
 
 class Reported(Tabular):
-    """A result of which there is a report for papers."""
+    """A result with a report for papers."""
 
     def report(self, form: Form = "markdown") -> str:
-        """Return paragraphs and tables for a paper: what was measured, how, and what came out of it, as far as the records
-        say it.
+        """Return paragraphs and tables for a paper: what was measured, how, and with which results, as far as the records
+        say.
 
         form: "markdown", or "latex", which needs the packages booktabs and graphicx. Raises StsbenchError for another form,
         and where nothing was measured.
@@ -108,7 +108,7 @@ class Reported(Tabular):
 
 
 class InFolder(Tabular):
-    """A result that a folder holds: wherever a path is meant, the object itself will do."""
+    """A result in a folder, which can be passed wherever a path to the folder is needed."""
 
     folder: Path
 
@@ -116,9 +116,9 @@ class InFolder(Tabular):
         return fspath(self.folder)
 
     def save(self, path: str | Path) -> Path:
-        """Copy the folder to `path`, which must not be there yet, and stand for it from now on; returns the path.
+        """Copy the folder to `path`, which must not exist, make it the folder of this result, and return it.
 
-        Raises StsbenchError where it is there, and where it cannot be written.
+        Raises StsbenchError where it exists or cannot be written.
         """
         path = as_path(path, "path")
         if path.exists():
@@ -130,15 +130,15 @@ class InFolder(Tabular):
 
 
 class RowsInFolder(InFolder):
-    """A result whose rows are of any columns, in a folder."""
+    """A result in a folder whose rows have arbitrary columns."""
 
     @property
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """Return column -> value, row by row; a column may be missing in some."""
+        """Return the rows, column -> value; a column may be missing in some."""
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows."""
+        """Return the rows as an Arrow table."""
         return arrow_table(self.rows)
 
 

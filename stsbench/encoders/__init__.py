@@ -1,11 +1,11 @@
-"""From text to vectors: what an encoder is (base), how a name becomes one (load), and the kinds that come with stsbench.
+"""Encoders, from text to vectors: their base class (base), loading by name (load), and the kinds that come with stsbench.
 
     from stsbench.encoders import load_encoder
 
     vectors = load_encoder("bert-base-uncased", pooler="cls").encode(["A text."])
 
-light: kinds without torch; transformer: all others; prompt: what stands around a text; forward: passes and poolers; cache:
-vectors kept on disk. The names load on first use, so that light encoders load no torch.
+light: kinds without torch; transformer: all others; prompt: prompts and templates; forward: passes and poolers; cache:
+vectors kept on disk. The names are imported on first use, so that light encoders load no torch.
 """
 
 from stsbench.registry import lazy_names

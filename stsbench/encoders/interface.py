@@ -1,6 +1,6 @@
-"""How other people's programs call an encoder: by the names and in the order of sentence-transformers' SentenceTransformer.
+"""The methods by which other libraries call an encoder, with the names and argument order of SentenceTransformer.
 
-What cannot be honoured is refused in one line, never ignored. `Encoder` (stsbench/encoders/base.py) has all of this.
+An argument that cannot be honoured raises an error of one line. `Encoder` (stsbench/encoders/base.py) inherits from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Texts = str | Iterable[str]
 
 
 class Settings(TypedDict, total=False):
-    """Arguments of `encode` that do not decide what is given back: an array or a tensor."""
+    """Arguments of `encode` that do not change the type of what it returns, an array or a tensor."""
 
     batch_size: int
     show_progress_bar: bool | None
@@ -40,11 +40,10 @@ class Settings(TypedDict, total=False):
 
 
 def checked_texts(texts: Any) -> list[str]:
-    """Return any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of
-    them.
+    """Return an iterable of strings (a list, a generator, a numpy array, a pandas column) as a list, in its order.
 
-    EncoderError, one line: a single string or bytes, whose characters would become texts; what has no order, or more than
-    one dimension; an element that is not a string, or that no UTF-8 file could hold, by its row.
+    EncoderError, one line: it is a single string or bytes, whose characters would become texts; it has no order, or more
+    than one dimension; or an element, named by its row, is not a string or holds a lone surrogate.
     """
     kind = type(texts).__name__
     if isinstance(texts, str | bytes | bytearray):
@@ -69,7 +68,7 @@ def checked_texts(texts: Any) -> list[str]:
 
 
 class Interface(Suggesting):
-    """What stands in a SentenceTransformer's place, made of an encoder's `run` and `for_role`."""
+    """SentenceTransformer's methods and properties, computed by an encoder's `run` and `for_role`."""
 
     spec: Any
     dimension: int | None
@@ -81,17 +80,17 @@ class Interface(Suggesting):
         ("save", "save_pretrained", "push_to_hub"), "SentenceTransformer(FOLDER), whose methods these are")}
 
     def __dir__(self) -> list[str]:
-        """Return what users call; what the package itself asks of an encoder is left out."""
+        """Return the names that users call, without those that only the package itself uses."""
         return sorted({*dir(Interface), "dimension", "for_role", "run", "spec", "traits", "with_prompt"})
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """As sentence-transformers calls them: name -> text."""
+        """Return the prompts of the model, name -> text, as sentence-transformers' attribute of this name."""
         return self.traits.prompts
 
     @property
     def similarity_fn_name(self) -> str:
-        """As sentence-transformers calls it: what the model's author compares vectors by."""
+        """Return the name of the similarity by which the model's author compares vectors, as in sentence-transformers."""
         return self.traits.similarity
 
     @overload
@@ -131,11 +130,11 @@ class Interface(Suggesting):
         """Return float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
 
         inputs: a string, or any iterable of strings (a list, a generator, a numpy array, a column of pandas); `sentences` is
-        its older name. prompt_name: one of `prompts`; prompt: text before each one, "" for none; by default as the model's
-        author stores it. show_progress_bar: True shows one. normalize_embeddings: give vectors of length 1.
-        truncate_dim: keep the first so many numbers, before they are normalised. convert_to_tensor: a tensor on `device`;
-        convert_to_numpy=False: a list of tensors. batch_size moves no vector and is not used: batches are made by tokens
-        (`batch_tokens` of load_encoder). Lexical encoders give scipy CSR.
+        its older name. prompt_name: one of `prompts`; prompt: text before each input, "" for none; default: the prompt that
+        the model's author stores. show_progress_bar: True shows one. normalize_embeddings: scale vectors to length 1.
+        truncate_dim: how many numbers of each vector are kept, before normalising. convert_to_tensor: return a tensor on
+        `device`; convert_to_numpy=False: a list of tensors. batch_size changes no vector and is ignored: batches are made
+        by tokens (`batch_tokens` of load_encoder). Lexical encoders return scipy CSR.
 
         mteb calls it with batches of texts and task_metadata, hf_split, hf_subset and prompt_type: float32 (n, d), dense,
         with the prompts that mteb's rules name (`to_mteb`).
@@ -183,7 +182,7 @@ class Interface(Suggesting):
         self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
         convert_to_tensor: bool = False, **settings: Unpack[Settings],
     ) -> Any:
-        """Return `encode` for queries: behind the prompt "query" that the model's author stores, unless one is given."""
+        """Return the vectors of queries, as `encode`, with the prompt "query" of the model's author unless one is given."""
         return _encoded(self, "query", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
 
     @overload
@@ -208,19 +207,19 @@ class Interface(Suggesting):
         self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None, *, convert_to_numpy: bool = True,
         convert_to_tensor: bool = False, **settings: Unpack[Settings],
     ) -> Any:
-        """Return `encode` for documents: behind the prompt "document", unless one is given."""
+        """Return the vectors of documents, as `encode`, with the prompt "document" unless one is given."""
         return _encoded(self, "document", inputs, prompt_name, prompt, convert_to_numpy, convert_to_tensor, **settings)
 
     @property
     def device(self) -> torch.device:
-        """Return where the vectors are computed."""
+        """Return the device on which the vectors are computed."""
         import torch
 
         return torch.device("cpu")
 
     @property
     def max_seq_length(self) -> int | None:
-        """Return the most tokens of a text that are read, special ones included; None for no limit."""
+        """Return the largest number of tokens read of a text, special ones included; None for no limit."""
         length: int | None = self.spec.max_length
         return length
 
@@ -229,24 +228,24 @@ class Interface(Suggesting):
         return self.dimension
 
     def get_embedding_dimension(self) -> int | None:
-        """Return the same, by the name that sentence-transformers has given it since version 5."""
+        """Return the width of the vectors, by the method's name in sentence-transformers since version 5."""
         return self.dimension
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return float32 (n, m): each of n vectors with each of m, by `similarity_fn_name`; distances are negated.
+        """Return float32 (n, m) similarities of each of n to each of m vectors (`similarity_fn_name`); distances negated.
 
-        Both (n, d): arrays, tensors, lists of them or scipy CSR; a single vector (d,) is a set of one. Texts are encoded.
+        Both arguments: (n, d) arrays, tensors, lists of them or scipy CSR; (d,) counts as one row. Texts are encoded first.
         """
         first, second = self._embedded(embeddings1, embeddings2)
         return all_similarities(first, second, self.similarity_fn_name)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Return float32 (n,): vector i of the first with vector i of the second, as `similarity`."""
+        """Return float32 (n,) similarities of row i of the first to row i of the second; arguments as of `similarity`."""
         first, second = self._embedded(embeddings1, embeddings2)
         return pair_similarities(first, second, self.similarity_fn_name)
 
     def _embedded(self, *sides: Any) -> list[Any]:
-        """Return vectors in the place of texts, which are encoded in one call: a vocabulary may widen from call to call."""
+        """Return the sides with texts encoded, all in one call, as a lexical vocabulary may grow from call to call."""
         texts: list[list[str]] = [[side] if isinstance(side, str) else [*side] for side in sides if _are_texts(side)]
         vectors: Any = self.encode([text for its in texts for text in its]) if texts else []
         ends = np.cumsum([len(its) for its in texts])
@@ -255,12 +254,12 @@ class Interface(Suggesting):
 
     @property
     def mteb_model_meta(self) -> Any:
-        """Return mteb's ModelMeta, by which its result cache knows the encoder: as `to_mteb` gives it."""
+        """Return mteb's ModelMeta, as that of `to_mteb`; mteb's result cache finds the encoder by it."""
         return _served(self).mteb_model_meta
 
     @property
     def model_card_data(self) -> _NoCard:
-        """Return where sentence-transformers' evaluators leave what they found; it is not kept."""
+        """Return an object that takes the metrics of sentence-transformers' evaluators, and drops them."""
         return _NoCard()
 
 
@@ -269,16 +268,15 @@ def _are_texts(side: Any) -> bool:
 
 
 def _served(encoder: Interface) -> Any:
-    """Return what mteb is to call in an encoder's place. Made anew for each call, so that it keeps no vector of another
-    state."""
-    from stsbench import to_mteb  # by the package's own name: an import of its module would run the other way
+    """Return the encoder as mteb calls it, made anew for each call, so that no vector of an earlier state is used."""
+    from stsbench import to_mteb  # from the package, since its module, encoders/cache/mteb.py, imports this one
 
     return to_mteb(encoder)
 
 
 class _NoCard:
     def set_evaluation_metrics(self, *metrics: Any) -> None:
-        """Nothing: a run of stsbench's own is what goes into a model card."""
+        """Do nothing: model cards are written from runs of stsbench."""
 
 
 def _encoded(
@@ -315,8 +313,7 @@ def _vectors(encoder: Interface, texts: list[str], bar: bool) -> Any:
 
 
 def _refuse(encoder: Interface, settings: Settings) -> None:
-    """Raise EncoderError for an argument of sentence-transformers' that has no meaning here; TypeError for one of
-    nobody's."""
+    """Raise EncoderError for an argument of sentence-transformers that no encoder honours, TypeError for an unknown one."""
     if unknown := sorted(settings.keys() - Settings.__annotations__.keys()):
         raise TypeError(f"encode got an unexpected keyword argument '{unknown[0]}'")
     name, output, precision = encoder.spec.name, settings.get("output_value"), settings.get("precision")
@@ -342,13 +339,13 @@ def _refuse(encoder: Interface, settings: Settings) -> None:
         asked = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise EncoderError(f"device={device!r} is no device of torch") from error
-    if asked.type != here.type or asked.index not in (None, here.index or 0):  # "cuda" is any of them
+    if asked.type != here.type or asked.index not in (None, here.index or 0):  # "cuda" is any CUDA device
         again = f"load_encoder(..., device={str(device)!r})"
         raise EncoderError(f"device={str(device)!r}: {encoder.spec.name} is on {here}; {again} puts it elsewhere")
 
 
 def _with_prompt(encoder: Interface, role: str | None, prompt_name: str | None, prompt: str | None) -> Interface:
-    """Return the encoder as it reads texts of a role, or behind a prompt; a prompt takes the place of a prompt's name."""
+    """Return the encoder for texts of a role, or with a prompt before them; `prompt` overrides `prompt_name`."""
     if prompt is None and prompt_name is not None:
         if prompt_name not in encoder.prompts and prompt_name not in ROLES:
             known = ", ".join(encoder.prompts) or "none"
@@ -364,7 +361,7 @@ def _with_prompt(encoder: Interface, role: str | None, prompt_name: str | None, 
 
 
 def _finished(name: str, vectors: Any, settings: Settings) -> Any:
-    """Return the last steps in sentence-transformers' order: the cut, then length 1; of float32 (n, d), dense or CSR."""
+    """Return float32 (n, d) vectors, dense or CSR, truncated and then normalised, in sentence-transformers' order."""
     size, width = settings.get("truncate_dim"), vectors.shape[1]
     if size is not None:
         if not 0 < size <= max(width, 1):

@@ -1,4 +1,4 @@
-"""From what a user writes after --model to an encoder: its kind is an entry point, and the kind's class does the rest."""
+"""Loading of encoders by the name that a user writes after --model, KIND:ARGUMENT; each kind is a class, an entry point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
 
 GROUP = "stsbench.encoders"
-_DEFAULT = "transformers"  # the kind of a name without one: a Hub id, a folder, minilm
+_DEFAULT = "transformers"  # the kind of a name without KIND: a Hub id, a folder, minilm
 _DEFAULTS = {entry.name: entry.default for entry in fields(EncoderOptions) if entry.name != "model"}
 
 
@@ -33,12 +33,12 @@ def load_encoder(
 
     model: a name as after --model, or a folder's Path; the pair (model, tokenizer) of transformers, as they are now; a
     function from a list of texts to vectors, or an object with such a method `encode`, as a SentenceTransformer; an encoder
-    of mteb; an encoder, which is given back. options, and the same by name: those of EncoderOptions, for a name or a pair.
-    fingerprint: what identifies a function or an object, to be changed whenever its vectors change; without one its vectors
-    of 32 texts do.
+    of mteb; an Encoder, which is returned as it is. options, or some of them by name: EncoderOptions, for a name or a pair.
+    fingerprint: identifies a function or an object, to be changed whenever its vectors change; by default its vectors of 32
+    texts identify it.
 
-    EncoderError, one line: a name nothing is known under, a pair without a pooler, and an option that would change the
-    vectors of a transformer but means nothing to the kind asked for.
+    EncoderError, one line: an unknown name, a pair without a pooler, or an option that changes the vectors of transformers
+    and has no effect on the kind of encoder asked for.
 
     >>> from stsbench import load_encoder
     >>> load_encoder("lexical:token-set").encode("a red cat").sum()
@@ -67,7 +67,7 @@ def load_encoder(
     if model in kinds() and not Path(model).exists():
         raise EncoderError(f"{model} is a kind of encoder: write {model}:ARGUMENT")
     if not colon or kind not in kinds():
-        # A misspelt lexcal:token-set should not go to the Hub, whose ids never hold a colon; a drive letter may.
+        # A misspelt lexcal:token-set should not go to the Hub, whose ids hold no colon; a single letter is a Windows drive.
         if colon and len(kind) > 1 and not Path(model).exists():
             close = difflib.get_close_matches(kind, kinds(), n=1)
             hint = f"did you mean '{close[0]}:'?" if close else f"known are {', '.join(f'{name}:' for name in kinds())}"
@@ -83,7 +83,7 @@ def load_encoder(
         asked = asked.of_this_machine()
     asked.refuse_kinds(kind)
     load_tqdm()
-    with fresh_torch():  # weights are made, and some models tried out, while they are loaded
+    with fresh_torch():  # loading computes, too: it initialises weights, and tries some models out
         encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
     if not isinstance(encoder, Encoder):
         raise EncoderError(f"{where(cls)}: load must return an Encoder, not {type(encoder).__name__}")
@@ -96,8 +96,8 @@ def load_encoder(
 
 
 def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
-    """Return the encoder called `model`, loaded with these options; an encoder, a function or an object with `encode` as it
-    is.
+    """Return the encoder called `model`, loaded with these options; for an encoder, a function or an object with `encode`,
+    what `load_encoder` returns, identified.
 
     EncoderError: as `load_encoder`, and where options were set for what is loaded already.
     """
@@ -110,19 +110,19 @@ def loaded_encoder(model: Any, options: EncoderOptions) -> Encoder:
 
 
 def text_similarities(model: Any) -> tuple[str, ...]:
-    """Return `Encoder.text_similarities` of what `load_encoder` takes, which is not loaded for this."""
+    """Return `Encoder.text_similarities` of a model, given as to `load_encoder`, without loading it."""
     kind, colon, _ = model.partition(":") if isinstance(model, str) else ("", "", "")
     by: tuple[str, ...] = getattr(resolve(GROUP, kind) if colon and kind in kinds() else model, "text_similarities", ())
     return by
 
 
 def kinds() -> list[str]:
-    """Return the words that may stand before the colon, sorted: the built-in kinds and those of installed plug-ins."""
+    """Return the kinds of encoders, sorted: the built-in ones and those of installed plug-ins."""
     return names(GROUP)
 
 
 def usage() -> Iterator[str]:
-    """Yield a line for each kind, the default first: how it is written after --model; of one that fails to load, why."""
+    """Yield a line for each kind, the default first: how it is written after --model, or why it fails to load."""
     for kind in sorted(kinds(), key=lambda kind: kind != _DEFAULT):
         try:
             yield getattr(resolve(GROUP, kind), "usage", "") or f"{kind}:ARGUMENT"

@@ -1,4 +1,4 @@
-"""What a model folder from elsewhere may not do: name files outside itself, ask for absurd sizes, or hang a pattern."""
+"""Checks of downloaded model folders: no paths that lead out of them, no absurd sizes, no patterns that never end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
 _MOST_RANK = 1 << 13  # an adapter's rank
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")  # a tokenizer's steps, beside its vocabulary
 _LONGEST_STEP = 1000  # characters or entries of one of their settings
-_LONG_STEPS = ("precompiled_charsmap", "Regex")  # published ones are longer
+_LONG_STEPS = ("precompiled_charsmap", "Regex")  # settings that are longer in published tokenizers
 _MOST_MODES = 16  # a pooling's modes, each as wide as the model
-# What a module's settings hand to from_pretrained, and what of that decides where it reads and what it runs.
+# A module's settings that are passed to from_pretrained, and the arguments in them that decide what is read or run.
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 _LOADING = {
     "weights_only", "trust_remote_code", "code_revision", "revision", "subfolder", "variant", "gguf_file", "config",
@@ -36,8 +36,8 @@ _METHODS = re.compile(r"forward|get_(text|image|vision|audio|video|multimodal)_f
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no
-    object."""
+    """Return the JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: the
+    file holds no object, or is a config.json that is too large."""
     if not path.is_file():
         return {}
     if path.name.endswith("config.json") and path.stat().st_size > _MOST_BYTES:
@@ -53,8 +53,8 @@ def check_inside(folder: Path, value: str, where: str) -> None:
 
 
 def check_settings(folder: Path) -> None:
-    """Raise EncoderError, one line, for settings of a transformers folder that reach outside it, or for sizes beyond any
-    model's.
+    """Raise EncoderError, one line, for a transformers folder whose settings lead out of it, fetch code, or state a size or
+    a pattern that no model has.
 
     transformers would build a model of these sizes, fetch a kernel, or match a pattern, before it looks at the weights.
     """
@@ -62,7 +62,7 @@ def check_settings(folder: Path) -> None:
     for key, value in _values(read_settings(folder / "config.json")):
         if isinstance(value, int) and not isinstance(value, bool):
             most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
-            if abs(value) > most and not re.search("theta|param", key):  # a base of rotations, a count of weights
+            if abs(value) > most and not re.search("theta|param", key):  # a rotary base, a count of weights
                 raise EncoderError(f"{folder / 'config.json'}: {key} {_text(value)} is no model's (at most {most:,})")
     for key, value in _values(read_settings(folder / "tokenizer_config.json")):
         if key.endswith("_file") and isinstance(value, str):
@@ -88,7 +88,7 @@ def check_settings(folder: Path) -> None:
 
 def check_tokenizer(file: Path) -> None:
     """Raise EncoderError for a tokenizer.json by which a short text, or its tokens, would fill the memory."""
-    stored, chains = read_settings(file), [("", 1.0)]  # what a replacement writes, and how long it makes a text by then
+    stored, chains = read_settings(file), [("", 1.0)]  # what a replacement writes, and the growth of a text until then
     for key, value in _nested({key: stored.get(key) for key in _STEPS}):
         if isinstance(value, str | list) and key not in _LONG_STEPS and len(value) > _LONGEST_STEP:
             what = f"{len(value):,} {'characters' if isinstance(value, str) else 'entries'}"
@@ -97,7 +97,7 @@ def check_tokenizer(file: Path) -> None:
             pattern = value.get("pattern")
             old = pattern.get("String") if isinstance(pattern, dict) else None
             new = str(value.get("content", ""))
-            # A replacement finds what an earlier one wrote where they share a character; a pattern may find anything.
+            # A replacement can match what an earlier one wrote if they share a character; a pattern can match anything.
             before = max(growth for text, growth in chains if not (text and isinstance(old, str)) or set(old) & set(text))
             length = len(old) if isinstance(old, str) and old else 1
             chains.append((new, before * max(1.0, len(new) / length)))
@@ -106,8 +106,8 @@ def check_tokenizer(file: Path) -> None:
 
 
 def check_module(path: Path, trusted: bool) -> None:
-    """Raise EncoderError for a module's settings file that sentence-transformers would leave out in part, that chooses
-    what is read or run, or whose sizes its weights' files cannot hold."""
+    """Raise EncoderError for a module's settings file that sentence-transformers would ignore in part, that decides what
+    is read or run, or that states sizes larger than its files of weights."""
     settings = read_json_object(path, EncoderError)
     _check_kernels(path, settings)
     for key in _ARGUMENTS:
@@ -127,15 +127,15 @@ def check_module(path: Path, trusted: bool) -> None:
 
 
 def _quantisation_keys(arguments: dict[str, Any]) -> set[str]:
-    """Return the key by which bitsandbytes holds a model's weights in 4 bits, which is a part of the model and runs no code
-    of the folder's; none where it says something else."""
+    """Return {"quantization_config"} where it asks bitsandbytes for weights of 4 bits, which is a part of the model and runs
+    no code of the folder; else an empty set."""
     settings = arguments.get("quantization_config")
     stated = [settings.get(key) for key in ("quant_method", "load_in_4bit")] if isinstance(settings, dict) else []
     return {"quantization_config"} if stated == ["bitsandbytes", True] else set()
 
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:
-    """Raise EncoderError for names by which sentence-transformers would call or read what the folder chooses."""
+    """Raise EncoderError for names by which a folder would decide what sentence-transformers calls or reads."""
     modalities = settings.get("modality_config")
     for called in [*modalities.values()] if isinstance(modalities, dict) else []:
         stated = called if isinstance(called, dict) else {}
@@ -164,7 +164,7 @@ def _text(number: int) -> str:
 
 
 def check_pattern(pattern: Any, what: str) -> None:
-    """Raise EncoderError for a regular expression that may take for ever: a repeat of something that itself repeats or
+    """Raise EncoderError for a regular expression that may never end: a repeat of something that itself repeats or
     offers several ways, or many repeats one after the other. Lists are names, not patterns."""
     if not isinstance(pattern, str):
         return
@@ -198,7 +198,7 @@ def _parts(argument: Any) -> Iterator[Any]:
 
 
 def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of every value, those that hold others before what they hold."""
+    """Yield (key, value) of every value at any depth, dicts and lists before their contents."""
     yield key, settings
     if isinstance(settings, dict):
         for name, value in settings.items():
@@ -209,7 +209,7 @@ def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _values(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of every single value, at any depth; values of a list have its key."""
+    """Yield (key, value) of every value that is not a dict or list, at any depth; items of a list have its key."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             yield from _values(value, str(name))

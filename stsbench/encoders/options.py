@@ -1,4 +1,4 @@
-"""What a user asks of an encoder, and where it computes: by the same names on the command line and in Python."""
+"""Options of encoders, of their cache and of the processes that compute, alike on the command line and in Python."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stsbench.options import OptionGroup, Values, extensible, flag_name, option
 ATTENTIONS = ("auto", "varlen", "padded", "eager")
 DTYPES = ("float32", "bfloat16", "float16")
 PROMPTS = ("none", "card", "mteb")
-_DEVICES = {"auto", "cpu", "cuda", "hpu", "ipu", "meta", "mps", "mtia", "npu", "vulkan", "xla", "xpu"}  # torch knows them
-STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # --prompt that is not its default, by either name
+_DEVICES = {"auto", "cpu", "cuda", "hpu", "ipu", "meta", "mps", "mtia", "npu", "vulkan", "xla", "xpu"}  # torch's devices
+STATED = Values(lambda prompt: prompt not in (None, "card"), "")  # a --prompt other than its default, None or card
 
 
 @extensible("stsbench.encoder_options")
@@ -97,39 +97,39 @@ class EncoderOptions(OptionGroup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.device is not None and not _is_device(self.device):  # where the cache has all vectors, nothing else asks
+        if self.device is not None and not _is_device(self.device):  # not checked later if all vectors are in the cache
             raise UsageError(f"--device {self.device} is none: cpu, cuda, cuda:1, mps or auto")
 
     @property
     def prompt_source(self) -> str | None:
-        """Return where prompts come from that are chosen by a text's role and task, one of PROMPTS; None where a text is
-        given."""
+        """Return the source of prompts that are chosen by a text's role and task, one of PROMPTS; None for a name, a text,
+        or the default."""
         return self.prompt if self.prompt in PROMPTS else None
 
     @property
     def prompt_name(self) -> str | None:
         """Return the name of a stored prompt, or None."""
         kind, _, name = (self.prompt or "").partition(":")
-        return name if kind == "name" and name.strip() == name != "" else None  # "name: " is a text
+        return name if kind == "name" and name.strip() == name != "" else None  # "name: " is a prompt's text
 
     @property
     def prompt_text(self) -> str | None:
-        """Return the text before every text, or None."""
+        """Return the prompt whose text was given, or None."""
         return self.prompt if self.prompt_source is None and self.prompt_name is None else None
 
     def refuse_changes(self) -> None:
-        """Raise EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
+        """Raise EncoderError if an option is set that changes vectors: for kinds of encoders that have no such options."""
         for name in CHANGING:
             if getattr(self, name) != getattr(type(self), name):
                 raise EncoderError(f"{spelled(name)} does not apply to {self.model}: it is for transformers only")
 
     def of_this_machine(self) -> EncoderOptions:
-        """Return the same, for what computes here: the prompts of a model's card are its default, so that asking for them
-        is none that a kind without prompts would have to refuse."""
+        """Return these options for an encoder that computes on this machine, where --prompt card is the default: it becomes
+        None, so that kinds without prompts need not refuse it."""
         return replace(self, prompt=None) if self.prompt == "card" else self
 
     def refuse_kinds(self, kind: str) -> None:
-        """Raise EncoderError for an option of other kinds of encoders than this one."""
+        """Raise EncoderError if an option is set that only other kinds of encoders have."""
         for name in OF_KINDS:
             kinds = EncoderOptions.__dataclass_fields__[name].metadata["kinds"]
             if kind not in kinds and getattr(self, name) != getattr(type(self), name):
@@ -137,8 +137,8 @@ class EncoderOptions(OptionGroup):
 
 
 def _is_device(word: str) -> bool:
-    """Return whether a word names a kind of device, be it here or not: one of torch's, or one that a plug-in has registered,
-    where torch is loaded."""
+    """Return whether a word names a device that may exist on some machine: one of torch's, or, where torch is loaded, one
+    that a plug-in has registered."""
     kind, _, number = word.partition(":")
     if kind in _DEVICES and (not number or number.isdecimal()):
         return True
@@ -152,16 +152,16 @@ def _is_device(word: str) -> bool:
 
 
 def spelled(name: str) -> str:
-    """Return an encoder's option as the command line has it."""
+    """Return the command-line flag of an encoder's option."""
     return flag_name(EncoderOptions.__dataclass_fields__[name])
 
 
-CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # they change a vector
-OF_KINDS = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["kinds"])  # others refuse them
+CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # options that change vectors
+OF_KINDS = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["kinds"])  # other kinds refuse them
 
 
 class CoreArguments(TypedDict, total=False):
-    """The same as arguments of a function, for editors and type checkers; a test compares the two."""
+    """EncoderOptions as keyword arguments, for editors and type checkers; a test compares the two."""
 
     pooler: str | None
     template: str | None
@@ -197,7 +197,7 @@ Task = Callable[[Any, Work, Callable[[int], None]], Result]  # takes the encoder
 
 
 class Runner(Protocol):
-    """Where tasks run: functions of a module, which travel by their name."""
+    """Runs tasks in other processes; a task is a function of a module, sent by its name."""
 
     def run(
         self, task: Task[Work, Result], jobs: Iterable[Work], progress: Callable[[int], None] | None = None
@@ -211,12 +211,12 @@ class ProcessOptions(OptionGroup):
     """Which processes compute vectors: this one alone, unless an extension's options override these methods."""
 
     def runner(self, encoder: Any, options: EncoderOptions) -> AbstractContextManager[Runner | None]:
-        """Give what runs tasks elsewhere until the block ends, None where this process does. options: the encoder's, with
-        model "" where the caller held it already."""
+        """Return a context manager of what runs tasks in other processes, or of None where this process runs them. options:
+        the encoder's, with model "" where the caller passed a loaded encoder."""
         return nullcontext()
 
     def computed(self, encoder: Computed, options: EncoderOptions) -> AbstractContextManager[Computed]:
-        """Give the encoder, or the same one computed elsewhere until the block ends."""
+        """Return a context manager of the encoder, or of a copy that computes in other processes until the block ends."""
         return nullcontext(encoder)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Who an encoder is whose weights nobody can read, such as a Python function: what it makes of 32 fixed texts."""
+"""The identity of encoders whose weights cannot be read, such as a Python function, by their vectors of 32 fixed texts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Encoder = TypeVar("_Encoder", bound=Encoder)
 
 IDENTITY = "identity"  # in a spec's options: how the encoder was identified
 BY_PROBE, NONE = "probe 1", "none"  # the number rises when TEXTS change
-_DISTINCT = 16  # different vectors among those of TEXTS, at least: a table of other texts gives all of them the same one
+_DISTINCT = 16  # least number of different vectors of TEXTS: a table of other texts gives all of them the same one
 
-# Invented; of many lengths, scripts and kinds. The last one is longer than most models read, and goes alone.
+# Invented; of many lengths, scripts and kinds. The last text is longer than most models read, and is encoded alone.
 TEXTS = (
     "The ferry leaves at noon.", "the ferry leaves at noon", "A ferry left the harbour before anybody had noticed the fog.",
     "Nobody answered.", "Who painted the blue gate behind the bakery?", "Stop!", "Seven", "a", ".", "-- ...", "42",
@@ -39,7 +39,7 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class Probe:
-    """What an encoder is known by. vectors: float32, one array for each call; note: for people."""
+    """The identity of a probed encoder. vectors: float32, one array for each of its calls; note: a line for users."""
 
     weights: str  # takes the place of a digest of weights
     identity: str  # BY_PROBE or NONE
@@ -52,15 +52,15 @@ class Probe:
 
 
 def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
-    """Return the identity of what `encode` computes: list of texts to vectors, dense or sparse. code: what is called, for
-    the digest; two of one code that give other vectors are two encoders.
+    """Return the identity of `encode`, a function from a list of texts to vectors, dense or sparse. code: the name of what
+    is called, a part of the digest beside the vectors.
 
-    One that fails, that gives other vectors the second time, or that gives most texts the same vector has none: it gets
-    a digest that never comes back, so that nothing is ever taken for the same.
+    A function that fails, that returns other vectors the second time, or the same vector for most texts has no identity:
+    it gets a random digest, so that no two runs of it count as the same encoder.
     """
     try:
         first, second = _vectors(encode), _vectors(encode)
-    except Exception as error:  # whatever it raises on texts that are not those it was written for
+    except Exception as error:  # a function may raise anything on texts that it was not written for
         return _unknown(name, f"it fails on texts of ours ({' '.join(f'{type(error).__name__}: {error}'.split())[:160]})")
     if [array.tobytes() for array in first] != [array.tobytes() for array in second]:
         return _unknown(name, "it gives other vectors for the same texts the second time")
@@ -77,20 +77,20 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
 
 
 def identified_now(encoder: _Encoder, name: str) -> _Encoder:
-    """Return a copy of an encoder under the identity of what it makes of TEXTS at this moment; a note says so."""
+    """Return a copy of an encoder that is identified by its present vectors of TEXTS; a note says so."""
     probe, other = probed(lambda texts: encoder.run(texts).vectors, name, encoder.spec.kind), copy.copy(encoder)
     other.spec, other.notes = probe.stamp(encoder.spec), (*encoder.notes, probe.note)
     return other
 
 
 def has_identity(spec: Mapping[str, Any]) -> bool:
-    """Return whether an encoder's spec, as records hold it, names one encoder. One that cannot be identified does not,
-    nor does a model in memory that was not."""
+    """Return whether an encoder's spec, as records hold it, identifies it: False where no identity was found, and for a
+    model in memory that was not probed."""
     return bool((spec.get("options") or {}).get(IDENTITY) != NONE and spec.get("weights") != "live")
 
 
 def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], ...]:
-    """Of all texts but the last, and of the last: padded to its length the others would take minutes."""
+    """Return the vectors of all TEXTS but the last, and of the last: padded to its length the others would take minutes."""
     made = [encode(list(part)) for part in (TEXTS[:-1], TEXTS[-1:])]
     return tuple(np.asarray(array.toarray() if hasattr(array, "toarray") else array, np.float32) for array in made)
 

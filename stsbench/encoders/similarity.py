@@ -1,6 +1,6 @@
-"""What `Encoder.similarity` computes: all pairs of two sets of vectors, as sentence-transformers does, and sparse ones.
+"""Similarities of sentence vectors, dense or sparse: of all pairs of two sets, or row by row, as in sentence-transformers.
 
-Vectors of one bit a number are packed into bytes here, and unpacked.
+Binary vectors, of one bit a number, are packed into bytes and unpacked.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Floats = NDArray[np.float32]
-# Entry points: functions of an encoder and two lists of n texts that return a Compared, for what is no similarity of two
-# vectors: of token vectors, or of what reads both texts together. EncoderError, one line: the encoder has no such thing.
+# Entry points for similarities of two texts that do not come from their sentence vectors, but from token vectors or from a
+# model that reads both texts: functions of an encoder and two lists of n texts that return Compared or raise EncoderError.
 GROUP = "stsbench.similarities"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """values: float64 (n,) of n pairs of texts; cut: bool (n,), pairs that lost tokens to the model's limit."""
+    """Similarities of n pairs of texts. values: float64 (n,); cut: bool (n,), pairs cut at the model's limit."""
 
     values: NDArray[np.float64]
     cut: NDArray[np.bool_]
 
 
 def all_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """Return float32 (n, m): each of n vectors with each of m, (n, d) and (m, d); a single vector (d,) is a set of one.
+    """Return float32 (n, m) similarities of (n, d) to (m, d) vectors; a single vector (d,) counts as one row.
 
-    Equal cosines of dense whole numbers are equal to the last bit.
+    Cosines that are mathematically equal come out equal to the last bit where dense vectors hold whole numbers.
     """
     import torch
 
@@ -49,7 +49,7 @@ def all_similarities(first: Any, second: Any, name: str) -> Tensor:
         return a @ b.T
     normalize = torch.nn.functional.normalize
     cosines = normalize(a, dim=1) @ normalize(b, dim=1).T
-    if not (a[:, :1] == a[:, :1].round()).all():  # hardly a model's first number is whole
+    if not (a[:, :1] == a[:, :1].round()).all():  # a cheap test first: whole numbers are rare in a model's vectors
         return cosines
     x, y = a.cpu().double().numpy(), b.cpu().double().numpy()
     if not (whole_rows(x).all() and whole_rows(y).all()):
@@ -59,7 +59,7 @@ def all_similarities(first: Any, second: Any, name: str) -> Tensor:
 
 
 def pair_similarities(first: Any, second: Any, name: str) -> Tensor:
-    """Return float32 (n,): row i of `first` with row i of `second`, both (n, d); computed in float64."""
+    """Return float32 (n,) similarities of row i of `first` to row i of `second`, both (n, d), computed in float64."""
     import torch
 
     _check(name)
@@ -88,7 +88,7 @@ def _tensor(vectors: Any) -> Tensor:
 
 
 def _widened(first: Any, second: Any) -> tuple[csr_matrix, csr_matrix]:
-    """Return both as CSR of one width: the vocabulary of a lexical encoder grows from call to call."""
+    """Return both matrices as CSR of one width: the vocabulary of a lexical encoder grows from call to call."""
     a, b = (csr_matrix(vectors, copy=True) for vectors in (first, second))
     width = max(a.shape[1], b.shape[1])
     for matrix in (a, b):
@@ -105,15 +105,15 @@ def _sparse(first: csr_matrix, second: csr_matrix, name: str) -> Any:
 
 
 def packed(vectors: Floats) -> NDArray[np.uint8]:
-    """Return (n, ceil(d / 8)): a bit for each of n vectors' d numbers, 1 where it is above 0, the first bit the highest."""
+    """Return uint8 (n, ceil(d / 8)): a bit for each number of (n, d) vectors, 1 where it is above 0, highest bit first."""
     return np.packbits(vectors > 0, axis=1)
 
 
 def unpacked(rows: NDArray[np.uint8], dimension: int) -> Floats:
-    """Return float32 (n, d) of 1 and 0."""
+    """Return `packed` rows as float32 (n, d) vectors of 1 and 0."""
     return np.unpackbits(np.asarray(rows), axis=1, count=dimension).astype(np.float32)
 
 
 def signs(rows: NDArray[np.uint8], dimension: int) -> Floats:
-    """Return float32 (n, d) of 1 and -1, so that the dot product of two vectors is d minus twice their Hamming distance."""
+    """Return `packed` rows as float32 (n, d) of 1 and -1: a dot product of two is d minus twice their Hamming distance."""
     return unpacked(rows, dimension) * 2 - 1

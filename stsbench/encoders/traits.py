@@ -1,8 +1,7 @@
-"""What is known of an encoder besides its spec. How its author reads and compares texts: its traits, and which of its
-prompts stands before a text, chosen by the text's role and its task, in mteb's order of names. And which test sets it has
-seen: what it was fitted on, as `fitted_on` in a spec says it (ID@DIGEST, or ID+ID@DIGEST), the data whose sentences it was
-trained on, as `trained_on` in a record's provenance names them (sts12, stsb, ...), and what its training texts share with
-them, as `training_overlap` there says it.
+"""The traits of an encoder: what is known of it besides its spec. Its prompts, chosen by a text's role and task in mteb's
+order of names, its similarity, and which test sets it has seen: those that it was fitted on (`fitted_on` in a spec:
+ID@DIGEST, or ID+ID@DIGEST), those whose sentences it was trained on (`trained_on` in a record's provenance, e.g. sts12,
+stsb), and those that share texts with its training text (`training_overlap`, also in the provenance).
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ ADAPTERS = {
     "PairClassification": "classification", "Clustering": "separation", "Reranking": "separation",
     "Retrieval-query": "retrieval.query", "Retrieval-document": "retrieval.passage",
 }
-# Sets of one set's sentences: what mteb loads, STS-B in its second version and beside its translations.
+# Sets that hold the sentences of another set: mteb's copies, STS-B in its second version, and STS-B with its translations.
 SAME_SENTENCES = {
     FROM_MTEB + "STSBenchmark": "stsb/test", FROM_MTEB + "SICK-R": "sick-r/mteb", "stsb.v2/test": "stsb/test",
     "stsb-multi/test": "stsb/test",
 }
-# Sets whose tested sentences are those of another one, or hold them.
+# Sets whose tested sentences are, or include, those of another set.
 _WITH_SENTENCES_OF = {
     "stsb/splits": "stsb/test", "sick-r/splits": "sick-r/test", "sick-e/splits": "sick-r/test", "sick-r/mteb": "sick-r/test",
 }
 _YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-STATE = "post_state"  # in a spec's options: the digest of what the fitting of a post-processing found
+STATE = "post_state"  # in a spec's options: the digest of a fitted post-processing
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What an encoder that is made of another one passes on whole: a trait is added here, and nowhere else.
+    """What is known of an encoder besides its spec; an encoder built on another one passes all of it on.
 
-    similarity: what the model's author compares vectors by, cosine, dot, euclidean or manhattan. prompts: name -> text, of
-    which that of a text is chosen by its role and its task; none: one for all. default_prompt: the one
-    before texts that `prompts` has none for, where the spec does not hold it. adapters: names, of which one is chosen by a
-    text's task; default_route: the way of texts without a role, where queries and documents take other ways. trained_on: the
-    test data whose sentences it was trained on, so that its scores there are transductive; training_overlap: what its
-    training texts share with test sets. libraries: installed packages whose version may change a vector. attention: by which
-    pass, as in EncoderOptions; its vectors are kept apart where the user chose one. asks_task: the model itself
-    is told a text's task, whatever it makes of it.
+    similarity: cosine, dot, euclidean or manhattan, by which the model's author compares vectors. prompts: name -> text,
+    chosen by a text's role and task; empty where all texts have one prompt. default_prompt: the prompt of texts for which
+    `prompts` has none, where the spec does not hold it. adapters: names of adapters, chosen by a text's task; default_route:
+    the route of texts without a role, where queries and documents have their own. trained_on: the test data whose sentences
+    the encoder was trained on, so that its scores on them are transductive; training_overlap: what its training texts share
+    with test sets. libraries: installed packages whose version may change a vector. attention: the forward pass, as in
+    EncoderOptions; the vectors of one that a user chose are cached apart. asks_task: whether the model itself takes a text's
+    task as an input.
     """
 
     similarity: str = "cosine"
@@ -63,14 +62,14 @@ class Traits:
 
     @property
     def by_task(self) -> bool:
-        """Return whether texts are read by role and task: behind other prompts, or by other ways through the model."""
+        """Return whether the role or the task of a text decides its prompt, or its route through the model."""
         return bool(self.prompts or self.adapters or self.default_route or self.asks_task)
 
 
 @dataclass(frozen=True)
 class TextTask:
-    """What a text is read for. name: mteb's name of the task where it has one, else ours; type: mteb's type of it, such as
-    STS, Classification or Retrieval, "" where none is known; metadata: mteb's TaskMetadata, where mteb asks."""
+    """The task that a text is encoded for. name: mteb's name of it where it has one, else ours; type: mteb's type, such as
+    STS, Classification or Retrieval, "" where unknown; metadata: mteb's TaskMetadata, where mteb calls the encoder."""
 
     name: str = ""
     type: str = ""
@@ -78,20 +77,18 @@ class TextTask:
 
 
 def prompt_name(prompts: Mapping[str, Any], task: TextTask, role: str | None) -> str | None:
-    """Return the name of the prompt that mteb takes (2.26, models/abs_encoder.py, get_prompt_name); None where it takes
-    none.
+    """Return the name of the prompt that mteb chooses (2.26, models/abs_encoder.py, get_prompt_name), or None.
 
-    In this order: {task}-{role}, {task}, {type}-{role}, {type}, {role}.
+    It is the first of {task}-{role}, {task}, {type}-{role}, {type}, {role} that `prompts` has.
     """
     names = [name for of in (task.name, task.type) if of for name in ([f"{of}-{role}", of] if role else [of])]
     return next((name for name in [*names, *([role] if role else [])] if name in prompts), None)
 
 
 def reading(traits: Traits, task: TextTask, role: str | None) -> tuple[str | None, str | None]:
-    """Return how an encoder reads texts of a task in a role, "query", "document" or None: what `Encoder.for_role` is to be
-    given.
+    """Return the arguments of `Encoder.for_role`, a role or adapter and a prompt, for texts of a task and a role.
 
-    The second is None where the encoder has no prompt for them, so that its default prompt stays, if it has one.
+    role: "query", "document" or None. The prompt is None where the encoder has none for these texts: a default prompt stays.
     """
     if traits.adapters:
         by_task = ADAPTERS.get(prompt_name(ADAPTERS, task, role) or "")
@@ -107,31 +104,31 @@ def _chosen(traits: Traits, task: TextTask, role: str | None) -> str | None:
         return None
     if (name := prompt_name(traits.prompts, task, role)) is not None:
         return traits.prompts[name]
-    # In sentence-transformers every model has a prompt of each role, if only an empty one: no default prompt then.
+    # sentence-transformers gives every model a prompt for each role, empty if need be, so that no default prompt is used.
     return traits.default_prompt if role is None else ""
 
 
 def reading_in_words(role: str, prompt: str, route: str | None) -> str:
-    """Return how texts of a role ("text" for none) are read, for people: query "query: " by query_tower."""
+    """Return a phrase that says how texts of a role ("text" for none) are read: query "query: " by query_tower."""
     shown = json.dumps(prompt, ensure_ascii=False) if prompt else "no prompt"
     return " ".join([*([] if role == "text" else [role]), shown, *([] if route in (None, role) else [f"by {route}"])])
 
 
 def stated(prompts: Mapping[str, str]) -> dict[str, Any]:
-    """Return prompts as a spec holds them: texts by name, or, of those that are made when they are asked for, what
-    decides them."""
+    """Return prompts as a spec holds them: name -> text, or, for a mapping that makes its texts on demand, what decides
+    them (`described`)."""
     described: dict[str, Any] = getattr(prompts, "described", None) or dict(prompts)
     return described
 
 
 def named_source(texts: Sequence[str], source: str) -> str:
-    """Return `source` as it is where it names a digest (ID@DIGEST), else with that of the texts: a name alone may be of
-    others."""
+    """Return `source` as it is where it holds a digest (ID@DIGEST), else with the digest of `texts` appended: other texts
+    may have the same name."""
     return source if "@" in source else f"{source}@{hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}"
 
 
 def fitted_sets(fitted_on: object) -> tuple[str, ...]:
-    """Return the ids of the sets, or the file's name; () where nothing was fitted."""
+    """Return the ids of the sets that `fitted_on` names, or its file's name; () where nothing was fitted."""
     return tuple(str(fitted_on).partition("@")[0].split("+")) if fitted_on else ()
 
 
@@ -142,14 +139,14 @@ def shortened(fitted_on: str) -> str:
 
 
 def is_transductive(fitted_on: object, set_id: str) -> bool:
-    """Return whether the very texts of a set were fitted on, alone or with the other splits of its data."""
+    """Return whether an encoder was fitted on the texts of a set, alone or with other splits of its data."""
     return set_id in fitted_sets(fitted_on)
 
 
 def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
-    """Return whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads.
+    """Return whether the sentences of a set, such as sts12/test or mteb's copy mteb:STS12, were among the training text.
 
-    trained_on: data (sts12), which stand for all of their sets, or one set (sick-r/mteb).
+    trained_on: names of data (sts12), which stand for all of their sets, or ids of sets (sick-r/mteb).
     """
     name = SAME_SENTENCES.get(set_id, set_id)
     return name in trained_on or name.removeprefix(FROM_MTEB).partition("/")[0].lower() in trained_on
@@ -157,8 +154,8 @@ def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
 
 @dataclass(frozen=True)
 class SharedTexts:
-    """What one training text shares with one test set: distinct test texts that it holds as they stand, and those that it
-    holds but for case and punctuation, of `texts`; and the training rows that hold one."""
+    """The overlap of a training text with a test set. exact: how many of the set's `texts` distinct texts it holds verbatim;
+    normalised: how many more it holds but for case and punctuation; rows: training rows that hold one of them."""
 
     training: str
     test: str
@@ -174,7 +171,7 @@ class SharedTexts:
 
 
 def texts_shared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sample: bool = False) -> list[SharedTexts]:
-    """Return what each training text shares with a test set, of those that share anything.
+    """Return the overlap of each training text with a test set, where there is any.
 
     training_overlap: as a record's provenance has it; set_id: sts12/test, or mteb:STS12; sample: whether the set is that
     of the package's sample, which has the same name.
@@ -190,10 +187,9 @@ def texts_shared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sam
 
 
 def texts_not_compared(training_overlap: Iterable[Mapping[str, Any]], set_id: str, sample: bool = False) -> list[str]:
-    """Return the training texts of which nobody knows whether they share anything with a test set. The arguments are
-    those of `texts_shared`."""
+    """Return the training texts whose overlap with a test set is not known. The arguments are those of `texts_shared`."""
     name = _compared_as(set_id)
-    known = {name} if name == "sick-r/mteb" else {name, _WITH_SENTENCES_OF.get(name, name)}  # it has training pairs, too
+    known = {name} if name == "sick-r/mteb" else {name, _WITH_SENTENCES_OF.get(name, name)}  # MTEB's has training pairs, too
     return [text["text"] for text in training_overlap if text.get("sample", False) != sample
             or not (known & {*text["none"]} or texts_shared([text], set_id, sample))]
 

@@ -1,4 +1,4 @@
-"""Measuring encoders: what a protocol is, which ones run, and the records that they leave.
+"""Evaluation of encoders: the classes that a protocol is written with, the run of an evaluation, and its records.
 
 A protocol is written against `Protocol`, `Observations` with `Array` and `Names`, `Metric`, `Settings` with `setting`,
 `ScoreRow` and `ScoreError` (docs/how-to/adding-a-protocol.md). A program measures with `evaluate` and reads back with
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stsbench.registry import lazy_names
 
-if TYPE_CHECKING:  # what an editor and mypy see
+if TYPE_CHECKING:  # editors and mypy do not see names that are loaded lazily
     from stsbench.errors import ScoreError as ScoreError
     from stsbench.evaluation.api import evaluate as evaluate
     from stsbench.evaluation.options import EvalOptions as EvalOptions

@@ -1,6 +1,6 @@
-"""What a user is told of a run: before it the encoder and the data, during it how long the rest will take.
+"""Messages of an evaluation: a description of the encoder and the data before it, estimates of the time left during it.
 
-Nothing is said of time before anything was measured of it.
+No time is estimated before some of the work has been timed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stsbench.evaluation.plan import Planned
 from stsbench.evaluation.protocol import Protocol
 from stsbench.metrics.bootstrap import distinct
 
-WATCHED = 3.0  # seconds of work from which the rest is estimated
-WORTH_SAYING = 10.0  # seconds
-_AROUND = 8  # characters that a text counts for beyond its own: its first and last token
+WATCHED = 3.0  # seconds of work before the time left is estimated for the first time
+WORTH_SAYING = 10.0  # seconds; a shorter rest is not reported
+_AROUND = 8  # characters added to the length of each text for its special tokens, the first and the last
 
 
 def described_encoder(encoder: Encoder) -> str:
-    """Name, pooler, what stands around a text, limit, dimension, normalisation, what runs the model, and fingerprint."""
+    """Return a line on an encoder: name, pooler, prompt, limit, dimension, normalisation, engine, fingerprint."""
     spec = encoder.spec
     parts = [f"encoder {spec.name}"]
     if spec.pooler is not None:
@@ -48,7 +48,7 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append(f"{encoder.dimension} dimensions{' (cut)' if cut else ''}")
     if encoder.engine:
         before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
-        # a library that runs modules makes only the last of them known
+        # Of a model that another library runs, only the last module is known: an earlier one may normalise.
         not_so = ("not normalised" if spec.pooler is not None else
                   "as long as they come" if encoder.computes_in == "server" else "not normalised at the end")
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
@@ -58,8 +58,8 @@ def described_encoder(encoder: Encoder) -> str:
 
 
 def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> Iterator[str]:
-    """Yield every line on an encoder and the sets that it is measured on. read: how it reads their texts, as `readings`
-    says."""
+    """Yield the lines printed before a run, on the encoder and its data sets. read: the line on prompts that `readings`
+    returns."""
     yield described_encoder(encoder)
     if read:
         yield read
@@ -76,7 +76,7 @@ def announcement(encoder: Encoder, data: Sequence[DataSet], read: str = "") -> I
 
 
 def readings(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]]) -> str:
-    """Behind which prompt each protocol's texts are read, and by which way through the model; "" where all is one."""
+    """Return a line with the prompt and the route of each protocol's texts; "" where they do not depend on the task."""
     encoder = embed.encoder
     if not encoder.traits.by_task:
         return ""
@@ -99,18 +99,17 @@ def _reading(role: str | None, embed: Embed, encoder: Encoder) -> str:
 
 
 def data_warnings(data: DataSet) -> list[str]:
-    """Return what is wrong with a set, at most two lines of it; the record holds all."""
+    """Return the first two warnings on a data set, and a line with the number of further ones; the record holds all."""
     rest = len(data.warnings) - 2
     return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]
 
 
 class EncodingTime:
-    """Called with counts that sum to the number of texts; says by `log` about how long the rest will take, and again when
-    that time is over and texts are left.
+    """Progress function that logs an estimate of the time left, and another when that time is over and texts are left.
 
-    Encoders begin with the longest texts, so that a rate in texts a second would mislead: work is counted in characters, and
-    `step` gets its share, in as many steps as there are texts. The first report may be of vectors that were cached; what is
-    measured begins with the second, when the model is loaded.
+    It is called with counts that sum to the number of texts. Encoders begin with the longest texts, so that a rate in texts
+    a second would mislead: work is counted in characters, and `step` gets its share, in as many steps as there are texts.
+    The first call may report cached vectors; the time is measured from the second, when the model is loaded.
     """
 
     def __init__(
@@ -118,11 +117,11 @@ class EncodingTime:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         lengths = np.sort([_AROUND + len(text) for text in texts])[::-1]
-        self._share = np.concatenate([[0.0], np.cumsum(lengths) / max(1, lengths.sum())])  # of the work, after i texts
+        self._share = np.concatenate([[0.0], np.cumsum(lengths) / max(1, lengths.sum())])  # share of the work after i texts
         self._log, self._step, self._clock = log, step, clock
         self._done = self._reports = self._cached = self._shown = 0
-        self._began = self._before = 0.0  # when the speed began to be measured, and the share of the work until then
-        self._due = math.inf  # when the next line is due
+        self._began = self._before = 0.0  # start of the measurement of speed, and the share of the work done before it
+        self._due = math.inf  # time at which the next line is logged
 
     def __call__(self, done: int) -> None:
         self._done += done
@@ -147,22 +146,23 @@ class EncodingTime:
             self._began, self._before, self._due = now, worked, now + max(left, WATCHED)
 
     def _share_done(self) -> float:
-        """Return the share of the work that is done. Which texts were cached is not known: they count as a sample of all."""
+        """Return the share of the work that is done, 0 to 1; cached texts count as a random sample, as their lengths are
+        unknown."""
         every = len(self._share) - 1
         computed = (self._done - self._cached) / max(1, every - self._cached)
         return float(np.interp(computed * every, np.arange(every + 1), self._share))
 
 
 class TasksTime:
-    """How long the tasks of a protocol that are left will take, by `Protocol.work` and the seconds of those before."""
+    """Estimate of the time that a protocol's remaining tasks take, from `Protocol.work` and the seconds of earlier ones."""
 
     def __init__(self, protocol: Protocol, sets: Mapping[str, DataSet]) -> None:
         self._work = {task: protocol.work(data) for task, data in sets.items()}
         self._done = self._seconds = 0.0
 
     def after(self, task: str, seconds: float) -> str:
-        """Return "; about 0:01:00 left for ...", for the line that says that `task` took `seconds`; "" where little is
-        left."""
+        """Return "; about 0:01:00 left for ...", the end of the line on a `task` that took `seconds`; "" for less than
+        WORTH_SAYING."""
         self._done += self._work.pop(task)
         self._seconds += seconds
         left = sum(self._work.values()) * self._seconds / self._done if self._done else 0.0
@@ -170,5 +170,5 @@ class TasksTime:
 
 
 def in_words(seconds: float) -> str:
-    """Return "about 0:02:10"."""
+    """Return a duration as text, such as "about 0:02:10"."""
     return f"about {timedelta(seconds=round(seconds))}"

@@ -1,4 +1,4 @@
-"""`run`: from the words of a command, or of a caller, to records in a run folder."""
+"""`evaluate`, and `run` behind it and `stsbench eval`: from options to the records of a run folder."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(
     options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None,
     doing: Callable[[str], None] = lambda what: None,
 ) -> Result:
-    """Plan, load, encode every distinct text once, observe, score, record. `log` gets one line for each thing a user
-    must know before and after; `doing` what is being measured now.
+    """Measure an encoder by `options` and return the result; each distinct text is encoded once. `log` gets the lines that
+    are printed before and after, `progress` the number of texts, `doing` the name of each task before it is measured.
 
     Raises StsbenchError before anything is encoded for unknown names and models, and when no task has usable data.
     """
@@ -61,7 +61,7 @@ def run(
     if public and (reason := why_not_repeatable(git_revision())):
         log(f"warning: these records cannot enter the public leaderboard: measured by {reason}; commit them first")
     loading = time.perf_counter()
-    # Gradients: classifiers and regressors are trained with torch, too.
+    # The transfer tasks train their classifiers and regressors with torch, which needs gradients.
     with fresh_torch(gradients=True), options.computed(*_loaded(options)) as encoder:
         loaded = options.on_loaded(encoder, loading) if isinstance(options.model, str) else None
         _run(encoder, chosen, result, options, log, progress, doing, loaded)
@@ -74,7 +74,7 @@ def _run(
     encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
     progress: StartProgress | None, doing: Callable[[str], None], loaded: Any,
 ) -> None:
-    """Encode what the protocols ask for and measure, one protocol after another. loaded: as `options.facts` takes it."""
+    """Encode the texts of all protocols, then measure each protocol. loaded: what `options.on_loaded` returned."""
     cache = EmbeddingCache.from_options(options)
     if options.post is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
@@ -88,7 +88,7 @@ def _run(
     for reader, sets in wanted.items():
         computing = reader.encoder.base if isinstance(reader.encoder, PostProcessed) else reader.encoder
         if not is_cached(computing, [text for _, texts in sets for text in texts], cache):
-            encoder.ready()  # so that the first line says which pass runs
+            encoder.ready()  # the first line names the forward pass, which is known only of a loaded model
             break
     for line in announcement(encoder, everything, readings(embed, chosen)):
         log(line)
@@ -101,15 +101,14 @@ def _run(
         if line := encoder.spent_in_words():
             log(line)
     if failed is not None and not result.records:
-        raise failed  # the encoder, not a task
+        raise failed  # no task has a score: the encoder's own error is the reason, not one of a task
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
 
 
 def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
-    """Return what is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty
-    otherwise."""
+    """Return a result without records, which says why protocols and sets are left out, and the sets of each protocol."""
     from stsbench.data.sets.catalog import entries, list_data
     from stsbench.encoders.load import text_similarities
 
@@ -118,14 +117,14 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
              "without_overlap": sorted(options.without_overlap) or None}
     stated = named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
     planned, left_out = plan(options.protocols, options.tasks, stated, {"similarity": by[0]} if by else {})
-    if by:  # a model without vectors, which compares two texts: each protocol that does not is said
+    if by:  # the model scores pairs of texts and has no vectors: other protocols are left out, with this reason
         why = f"{options.model} gives no vectors, it scores pairs of texts (--similarity {' or '.join(by)})"
         parts = [part for part in planned if part.protocol.settings.get("similarity") in by]
         left_out |= {part.label: why for part in planned if part not in parts}
         if not parts:
             raise EncoderError(f"protocol {planned[0].label}: {why}")
         planned = parts
-    if not options.sample:  # SICK-R's 4,927 pairs have no raw text
+    if not options.sample:  # not every set has both text versions: SICK-R's 4,927 pairs have no raw text
         lacking = {*list_data()} - {item.id for item in entries(options.text_version)}
         left_out |= {f"{part.label} {task}": f"{id} has no text version '{options.text_version}'"
                      for part in planned for task, id in part.tasks.items() if id in lacking}
@@ -150,8 +149,8 @@ def _encoded(
     embed: Embed, wanted: Wanted, targets: Targets | None, options: EvalOptions, log: Callable[[str], None],
     progress: StartProgress | None,
 ) -> StsbenchError | None:
-    """Return every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not,
-    where there are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
+    """Encode every distinct text, unless the encoder has to be fitted on each set first; return None, or, of several sets,
+    the error that stopped it: each task then encodes its own texts, so that a failure of one does not stop the others."""
     encoder = embed.encoder
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
         return None
@@ -191,7 +190,7 @@ def _measure(
     part: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
     log: Callable[[str], None], announced: bool, targets: Targets | None, doing: Callable[[str], None],
 ) -> None:
-    """One protocol on its sets, with a line before and after where there are several protocols."""
+    """Measure one protocol on its sets; `announced`, with a line before and after, is for runs of several protocols."""
     start = time.monotonic()
     if announced:
         log(f"{part.label}: measuring {', '.join(sets)}")
@@ -216,7 +215,7 @@ def _measure(
 
 
 def _check(options: EvalOptions) -> None:
-    """EvalOptions that would be ignored without a word are refused."""
+    """Raise EncoderError for options that have no effect on this kind of model and would be ignored silently."""
     if options.fingerprint is not None and isinstance(options.model, str | Encoder | tuple):
         raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if not isinstance(options.model, str):
@@ -226,7 +225,7 @@ def _check(options: EvalOptions) -> None:
 
 
 def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, DataSet], dict[str, DataError]]:
-    """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
+    """Return set id -> data, and set id -> error of each unreadable set. Raises the first error when no set can be read."""
     sets: dict[str, DataSet] = {}
     missing: dict[str, DataError] = {}
     for part in planned:
@@ -239,7 +238,7 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
                 sets[id] = _load(id, options) if loaded is None else loaded
             except DataError as error:
                 missing[id] = error
-            except Exception as error:  # a reader's accident, whatever it is, must not cost the other sets
+            except Exception as error:  # a fault in a protocol's own reader must not stop the other sets
                 missing[id] = DataError(f"{id.removeprefix('own:')} cannot be read: {one_line(error)}")
     if missing and not sets:
         raise next(iter(missing.values()))
@@ -256,7 +255,8 @@ def _load(id: str, options: EvalOptions) -> DataSet:
 
 
 def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:
-    """Return the pairs that share no sentence with the named sets, for the protocols that know of this."""
+    """Return `chosen` without pairs that share a sentence with a set of `options.without_overlap`, for protocols that have
+    this setting. Raises DataError where no pair is left, or one of these sets is scored itself."""
     from stsbench.data.own.overlap import overlapping_pairs
 
     others = {}
@@ -291,7 +291,7 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
 
 
 def _loaded(options: EvalOptions) -> tuple[Encoder, EncoderOptions]:
-    """Return the encoder, and the options that it was loaded by: without a name where the caller held it already."""
+    """Return the encoder, and the options that it was loaded with, without `model` where the caller passed an encoder."""
     from stsbench.encoders.load import load_encoder
 
     named = isinstance(options.model, str)
@@ -303,17 +303,17 @@ def _loaded(options: EvalOptions) -> tuple[Encoder, EncoderOptions]:
 
 @takes(EvalOptions, without=["command", "extra_provenance"], also=data_protocols)
 def evaluate(model: Any, protocol: str | Sequence[str] | None = None, **named: Unpack[EvaluateArguments]) -> Result:
-    """Measure `model` as `stsbench eval` does, by the same options; what each does is told by `stsbench eval --help`.
+    """Measure `model` as `stsbench eval` does, by the same options, which `stsbench eval --help` explains.
 
-    model: what stands after --model, or a Path; what `load_encoder` takes beside it: an encoder, a SentenceTransformer,
-    the pair (model, tokenizer) of transformers, an encoder of mteb, a function from a list of texts to vectors; a Run.
+    model: a name or folder, as --model takes it, or a Path; whatever else `load_encoder` takes: an encoder, a
+    SentenceTransformer, transformers' (model, tokenizer), an mteb encoder, a function from texts to vectors; a Run.
     protocol, tasks: names, or one text with commas. sts, pairs, triplets, transfer, retrieval: data of your own, a path or
-    rows in memory (`split_off_data`), with `columns` where they have other names. output: a new run folder; without it the
-    run is in a temporary one until the process ends. settings: {"retrieval.ties": value}, as --set. fingerprint: what
-    identifies a function, to be changed whenever its vectors change. The command line's words serve, too: text, cache.
+    rows in memory (`split_off_data`), with `columns` where their columns have other names. output: a new run folder; by
+    default a temporary one, until the process ends. settings: {"retrieval.ties": value}, as --set. fingerprint: identifies
+    a function, and is to be changed whenever its vectors change. The command line's names text and cache are accepted.
 
-    Returns rows, records and failures. Nothing is printed; in a notebook there is a progress bar. What the command line
-    prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
+    Returns rows, records and failures. Nothing is printed; in a notebook there is a progress bar. A warning of the command
+    line, and each task that failed, is issued as StsbenchWarning. Raises StsbenchError with a message of one line.
 
     >>> import stsbench
     >>> result = stsbench.evaluate("lexical:token-set", protocol="sts:all", tasks="STS-B", sample=True, resamples=0)

@@ -1,7 +1,7 @@
 """Arrays of observations as columns of a Parquet table: a row for each set, a list for each array.
 
-What a row holds is known by a digest over its arrays, not by the file's bytes, which another version of the library would
-write otherwise.
+A row is identified by a digest over its arrays, not over the file's bytes, as another version of pyarrow may write the same
+arrays in other bytes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from stsbench.data.sets.parquet_pages import BOUNDED, IN_DICTIONARY, check_foote
 from stsbench.evaluation.protocol import Observations
 from stsbench.parsing import parse_json
 
-ARRAY, NAMES = "observed.", "names."  # begin a column of arrays, and one of names
-STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
-LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
+ARRAY, NAMES = "observed.", "names."  # prefixes of the columns of arrays, and of names
+STEP = 2.0**-26  # observations are rounded to its multiples; float32 has steps of 2^-24 between cosines above a half
+LAYOUT = "layout"  # the column with a JSON text: array -> [numpy type, shape]
 _TYPES = {np.dtype(kind).newbyteorder("<").str for kind in ("bool", *np.typecodes["AllInteger"], *"efd")}
-# Bytes that reading a file may take: so many, or of each of its own so many. A run over every protocol takes thirty million,
-# one of millions of pairs 56 a pair, which are up to 18 of each byte on the disk.
+# Memory that reading a file may take: the larger of a number of bytes and a multiple of the file's size. A run over every
+# protocol takes thirty million bytes, one of millions of pairs 56 a pair, up to 18 times the file's size.
 MOST_UNPACKED, OF_EACH_BYTE = 450_000_000, 20
-_READING = 5  # times an array's size: pyarrow also needs its page and its levels while it reads it
-_OBJECT = 400  # bytes, at most, of a value outside of the arrays
+_READING = 5  # memory for reading an array, in multiples of its size: pyarrow also holds the column's page and levels
+_OBJECT = 400  # bytes, at most, of a value in a column without arrays
 _JSON = 40  # bytes, at most, for a character of JSON
 
 
 def observations_digest(observations: Observations) -> str:
-    """Return sha256 over the arrays and names, by their names: type, shape and little-endian values of each."""
+    """Return the sha256 of the arrays (key, type, shape, little-endian values) and the names, both in the order of keys."""
     digest = hashlib.sha256()
     for key, array in sorted(observations.arrays.items()):
         fixed = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
@@ -47,9 +47,9 @@ def observations_digest(observations: Observations) -> str:
 
 
 def to_columns(rows: Sequence[Observations]) -> dict[str, Any]:
-    """Return column -> pyarrow's array of as many values as there are rows, null where a row has no such array.
+    """Return column -> pyarrow array with a value for each row, null where the row lacks the column's array.
 
-    An array that two rows hold in different types has a column for each: observed.NAME:TYPE.
+    An array that rows hold in different types has a column for each type: observed.NAME:TYPE.
     """
     import pyarrow as pa
 
@@ -72,9 +72,9 @@ def to_columns(rows: Sequence[Observations]) -> dict[str, Any]:
 
 
 def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
-    """Return a Parquet file of these columns, which `opened` reads: plain where it would pack too well for that, as
-    millions of equal numbers do. form: what its readers ask for. Raises ValueError where it would not be read plain
-    either."""
+    """Return the bytes of a Parquet file of these columns, uncompressed where `opened` would refuse the compressed file for
+    its ratio, as for millions of equal numbers. form: the mark in its metadata that `opened` checks. Raises ValueError where
+    `opened` refuses both."""
     import pyarrow as pa
 
     table = pa.table(dict(columns))
@@ -95,8 +95,8 @@ def _written(table: Any, form: bytes, plain: bool) -> bytes:
     floats = [name for name, kind in lists.items() if pa.types.is_floating(kind)]
     whole = [name for name, kind in lists.items() if pa.types.is_integer(kind) or pa.types.is_boolean(kind)]
     stream = io.BytesIO()
-    # All first bytes of a list's floats, then all second ones: signs and exponents repeat, rounded digits are 0, and what
-    # repeats packs.
+    # Byte stream split stores all first bytes of the floats, then all second bytes: signs and exponents repeat, and rounded
+    # digits are 0, so that they compress well.
     with pq.ParquetWriter(
         stream, table.schema, write_statistics=False, store_schema=False, use_byte_stream_split=floats or False,
         **({"compression": "none", "use_dictionary": False} if plain else
@@ -108,11 +108,11 @@ def _written(table: Any, form: bytes, plain: bool) -> bytes:
 
 
 def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
-    """Return pyarrow's ParquetFile at `path`, or of an open file; required: columns that it has to have.
+    """Return the pyarrow ParquetFile at a path, or of an open file. required: columns that the file must have.
 
-    Raises ValueError where it is of another form, or where reading it would take more than MOST_UNPACKED bytes and more than
-    OF_EACH_BYTE of its own, as its pages are, whatever its footer says, and whatever pyarrow raises for a file that is
-    damaged.
+    Raises ValueError where the file is not marked as `form`, lacks a column, or would take more memory than MOST_UNPACKED
+    bytes and OF_EACH_BYTE times its size; this is computed from its pages, as a footer may be wrong. For a damaged file,
+    pyarrow's own errors are passed on.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -135,14 +135,14 @@ def opened(path: Any, form: bytes, required: Sequence[str] = (LAYOUT,)) -> Any:
                 size, chunk = size + filled, chunk + filled
                 decoding = (_READING - 1) * chunk if column.path_in_schema.startswith(ARRAY) else 0
                 besides = max(besides, transient, decoding)
-                if size + max(size, besides) > most:  # what was read stands there twice while it is scored
+                if size + max(size, besides) > most:  # while rows are scored, their arrays are in memory twice
                     raise ValueError(f"it would fill more than {most / 1e6:.0f} MB")
     return file
 
 
 def whole_table(file: Any) -> Any:
-    """Return the table of a file that was `opened`, read column by column: what pyarrow needs while it reads is there for
-    one at a time."""
+    """Return the table of a file from `opened`, read column by column, so that pyarrow's working memory is that of one
+    column."""
     import pyarrow as pa
 
     columns = {}
@@ -153,8 +153,8 @@ def whole_table(file: Any) -> Any:
 
 
 def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, int]]:
-    """Yield bytes that each page of a column fills at most (of texts in a dictionary, one may be all of the values), and
-    those of the page itself, which are there while it is read. Raises ValueError for a page of which that is not known."""
+    """Yield, for each page of a column, the most bytes that its values fill, and those of the page itself, needed only while
+    it is read. Each value may be the dictionary's longest text. Raises ValueError for an encoding that sets no bound."""
     path, texts = column.path_in_schema, column.physical_type == "BYTE_ARRAY"
     width = max(8 if path.startswith(ARRAY) else _OBJECT, schema.length) * max(1, schema.max_repetition_level)
     in_dictionary = 0
@@ -168,8 +168,8 @@ def _page_sizes(stream: Any, column: Any, schema: Any) -> Iterator[tuple[int, in
 
 
 def check_columns(table: Any) -> None:
-    """Raise ValueError unless a table of `to_columns` holds lists of numbers and of names, and none but those that its
-    layouts name: there is no room for anything else."""
+    """Raise ValueError unless a table of `to_columns` holds only the lists of numbers that its layouts name, and lists of
+    names, so that a file cannot carry other data."""
     import pyarrow as pa
 
     texts = table.column(LAYOUT).to_pylist()
@@ -195,7 +195,7 @@ def check_columns(table: Any) -> None:
 
 
 def _is_layout(layout: Any) -> bool:
-    """Return whether it names arrays of numbers, each with numpy's little-endian type and a shape."""
+    """Return whether `layout` maps names of arrays to a little-endian numpy type of numbers and a shape."""
     return isinstance(layout, dict) and all(
         isinstance(part, list) and len(part) == 2 and part[0] in _TYPES and isinstance(part[1], list)
         and all(type(size) is int and size >= 0 for size in part[1]) for part in layout.values()
@@ -208,8 +208,8 @@ def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
 
 
 def unpacked(table: Any, row: int) -> Observations:
-    """Return the arrays and names in a row of a table of `to_columns`. Raises ValueError where they are not as its layout
-    says."""
+    """Return the observations in a row of a table of `to_columns`. Raises ValueError where an array's type or length is not
+    that of the row's layout."""
     layout = parse_json(table.column(LAYOUT)[row].as_py())
     arrays: dict[str, NDArray[Any]] = {}
     for key, (kind, shape) in layout.items():
@@ -229,8 +229,8 @@ def unpacked(table: Any, row: int) -> Observations:
 def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the values as multiples of STEP, in the same order and with the same ties.
 
-    Two values that would become one are set a step from each other: ranks, and all that is computed from them, stay as they
-    are.
+    Two different values that would be rounded to the same multiple are set a step apart, so that ranks, and statistics of
+    ranks, do not change.
     """
     distinct, inverse = np.unique(values, return_inverse=True)
     steps = np.rint(distinct / STEP)
@@ -242,8 +242,8 @@ def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def split(observations: Observations, shared: Iterable[str]) -> tuple[Observations, Observations]:
-    """Return what the data decide, and what differs from one encoder to the next; names are of the data where they name
-    subsets."""
+    """Return two parts of `observations`: the arrays and names whose keys are in `shared`, which depend on the data alone,
+    and the rest, which differs between encoders."""
     keys = set(shared)
 
     def part(fields: Mapping[str, Any], inside: bool) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
 
 
 def joined(shared: Observations, rest: Observations) -> Observations:
-    """Return both parts. Raises ValueError where they hold one array twice."""
+    """Return observations with the arrays and names of both parts of `split`. Raises ValueError where both have one key."""
     if twice := (shared.arrays.keys() & rest.arrays.keys()) | (shared.names.keys() & rest.names.keys()):
         raise ValueError(f"{min(twice)} is in both files")
     return Observations({**shared.arrays, **rest.arrays}, {**shared.names, **rest.names})

@@ -1,4 +1,4 @@
-"""plan -> encode each distinct text once -> observe -> score -> record."""
+"""Measurement of one protocol on its data sets: encode, observe, score, record; averages over sets and their intervals."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from stsbench.evaluation.schema import ITEM
 from stsbench.metrics.bootstrap import distinct, interval
 from stsbench.registry import calling, names, resolve, where
 
-RESAMPLES, SEED = 1000, 0  # for intervals whose record does not say, and for the board
+RESAMPLES, SEED = 1000, 0  # of the bootstrap, for records without these settings and for the board
 RowKey = tuple[str | None, str | None, str]  # subset, aggregation, metric
-_REMARKS = "stsbench.data_remarks"  # entry points: functions of a protocol's name, a user's file, a set's id, scores
-LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
+_REMARKS = "stsbench.data_remarks"  # entry points: functions of protocol name, user's path, set id and scores
+LONG = 10  # seconds after which a finished task's time, and an estimate of the rest, is logged
 
 
 def measure(
@@ -56,11 +56,11 @@ def measure(
     targets: Targets | None = None,
     doing: Callable[[str], None] = lambda what: None,
 ) -> None:
-    """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.write` writes.
+    """Score an encoder on `sets` (task -> data) and add a record for each set to `result`, which `Result.write` writes.
 
     A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
-    on. `strict` refuses texts longer than the model's limit. `log` gets one line for what a user must know. targets: what an
-    encoder that is fitted on each set is fitted on; None: the set's distinct texts. `doing` gets each task's name before it.
+    on. `strict` refuses texts longer than the model's limit. `log` gets warnings and notes, a line each. targets: the texts
+    that an encoder is fitted on for each set; None: the set's distinct texts. `doing` gets each task's name before its turn.
     """
     before = len(result.records)
     rest = TasksTime(protocol, sets)
@@ -89,8 +89,8 @@ def measure(
 def summarize(
     protocol: Protocol, records: Sequence[Record], observed: Mapping[str, tuple[Observations, str]]
 ) -> list[ScoreRow]:
-    """Return the scores over several records, an average with its bootstrap interval. observed: task -> observations, set
-    id."""
+    """Return a protocol's rows over several records, averages with their bootstrap interval unless `resamples` is 0.
+    observed: task -> observations, set id."""
     rows = protocol.summarise(records)
     if not rows or protocol.settings.get("resamples") == 0:
         return rows
@@ -100,7 +100,7 @@ def summarize(
 def averages_within(
     rows: Sequence[ScoreRow], protocol: Protocol, observed: Mapping[str, tuple[Observations, str]]
 ) -> list[ScoreRow]:
-    """Return the rows of an average with their one 95 % interval. observed: task -> observations, set id."""
+    """Return the rows of averages with a 95 % bootstrap interval each. observed: task -> observations, set id."""
     drawn = protocol.average_draws(observed, *drawn_with(protocol))
     influences = protocol.average_influences(observed) if drawn else {}
     drawn |= {key: one.stretched(drawn[key]) for key, one in influences.items() if key in drawn}
@@ -108,8 +108,8 @@ def averages_within(
 
 
 def bounded(row: ScoreRow, protocol: Protocol, observations: Observations, data_id: str) -> ScoreRow:
-    """Return a record's row with its one 95 % interval: that which `score` gives it, with the usual resamples where the
-    record asks for none; where `score` has none of the metric (an F1, a squared error) the draws' percentiles."""
+    """Return a record's row with a 95 % interval: that of `score`, with RESAMPLES resamples where the record has 0; for a
+    metric without one (an F1, a squared error), the percentiles of the bootstrap draws."""
     resamples, seed = drawn_with(protocol)
     if row.low is None and protocol.settings.get("resamples") == 0:
         drawing = type(protocol)({**protocol.settings, "resamples": resamples}, protocol.label)
@@ -120,8 +120,8 @@ def bounded(row: ScoreRow, protocol: Protocol, observations: Observations, data_
 
 
 def drawn_with(protocol: Protocol) -> tuple[int, int]:
-    """Return the resamples and the seed of a record's intervals; the usual ones where its protocol has no such settings, or
-    the record asks for no intervals."""
+    """Return the number of resamples and the seed of a record's intervals; RESAMPLES and SEED where its protocol lacks these
+    settings, RESAMPLES where the record asks for no intervals."""
     settings = protocol.settings
     if "resamples" not in settings:
         return RESAMPLES, SEED
@@ -129,7 +129,7 @@ def drawn_with(protocol: Protocol) -> tuple[int, int]:
 
 
 def row_key(row: ScoreRow) -> RowKey:
-    """Return by what rows of one task are the same."""
+    """Return the key (subset, aggregation, metric) that identifies a row among those of one task."""
     return row.subset, row.aggregation, row.metric
 
 
@@ -170,7 +170,7 @@ def _measure_task(
             id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
             origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
         )
-    except Exception as error:  # one task's accident, whatever it is, must not cost the others
+    except Exception as error:  # a fault in one task must not stop the others
         _failed(result, f"{protocol.label} {task}", error)
         return None
     seconds = time.monotonic() - began
@@ -181,7 +181,7 @@ def _measure_task(
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
     )
-    result.observed.append(Observations(observations.arrays, observations.names))  # without what was drawn from them
+    result.observed.append(Observations(observations.arrays, observations.names))  # without the bootstrap draws in `memo`
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=what_on,
         observations=Observed(sha256=observations_digest(observations)),
@@ -194,7 +194,7 @@ def _measure_task(
 
 
 def data_remarks(protocol: Protocol, data_id: str, scores: Sequence[ScoreRow]) -> list[str]:
-    """Return what extensions know of the data of some scores: a user's own file, or a set by its id."""
+    """Return the lines that extensions add to a record on its data, from a set's id or the path of a user's file."""
     known = (protocol.name, protocol.user_path, data_id, scores)
     return [line for name in names(_REMARKS) for line in resolve(_REMARKS, name)(*known)]
 
@@ -210,8 +210,8 @@ def _fitted(embed: Embed, protocol: Protocol, data: DataSet, targets: Targets | 
 def texts_by_reading(
     embed: Embed, protocol: Protocol, data: DataSet
 ) -> Iterator[tuple[Embed, Sequence[str]]]:
-    """Yield what reads the texts that a protocol asks for, with the distinct ones that it reads: two roles may be read
-    alike. Nothing for a protocol that compares texts without their vectors."""
+    """Yield each `Embed` that encodes texts of a protocol, with its distinct texts; roles with equal prompts may share one.
+    Yields nothing for a protocol that compares texts without vectors."""
     if protocol.settings.get("similarity") in names(GROUP):
         return
     by_role = protocol.texts_by_role(data)
@@ -228,8 +228,8 @@ Wanted = dict[Embed, list[tuple[DataSet, Sequence[str]]]]
 
 
 def collect_texts(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, DataSet]]], by_role: bool = True) -> Wanted:
-    """Return what reads the texts of a run: each reader with its sets, and the texts that it reads of them. by_role:
-    False where the encoder is fitted on each set first, on all of its texts as those without a role are read."""
+    """Return each `Embed` that encodes texts of a run, with its sets and their texts. by_role: False where the encoder is
+    fitted on each set first: all texts of the set then count as texts without a role."""
     wanted: Wanted = {}
     for part, sets in chosen:
         for task, data in sets.items():
@@ -240,8 +240,8 @@ def collect_texts(embed: Embed, chosen: Iterable[tuple[Planned, Mapping[str, Dat
 
 
 def recorded_prompts(embed: Embed) -> dict[str, dict[str, str]]:
-    """For a record's provenance: the prompt that texts were read behind, by role ("text" for none), and, where there are
-    several, the way through the model; nothing for an encoder without prompts."""
+    """Return "prompts" (role -> prompt, "text" for no role) and "routes" (role -> route) for a record's provenance, each
+    only for an encoder that has them."""
     about = {
         "prompts": {role: spec.prefix or "" for role, spec in embed.read.items()},
         "routes": {role: way for role, spec in embed.read.items()
@@ -253,7 +253,7 @@ def recorded_prompts(embed: Embed) -> dict[str, dict[str, str]]:
 
 
 def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
-    """Return what the protocol observes. Raises ScoreError where its code fails or returns anything else."""
+    """Return the protocol's observations on a set. Raises ScoreError where its code fails or returns anything else."""
     kind = type(protocol)
     observations = calling(kind, "observe", lambda: protocol.observe(embed, data), raising=ScoreError)
     if not isinstance(observations, Observations):
@@ -268,7 +268,7 @@ def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
 
 
 def _scored(protocol: Protocol, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-    """Return the protocol's scores. Raises ScoreError where its code fails or returns anything else, NaN above all."""
+    """Return the protocol's scores. Raises ScoreError where its code fails or returns anything else, such as NaN."""
     kind = type(protocol)
     try:
         scores = calling(kind, "score", lambda: protocol.score(observations, data_id, task), raising=ScoreError)
@@ -283,7 +283,7 @@ def _scored(protocol: Protocol, observations: Observations, data_id: str, task: 
 
 
 def _not_finite(error: BaseException | None) -> str | None:
-    """Return "NaN" or "infinite" where a ScoreRow was refused for such a number, else None."""
+    """Return "NaN" or "infinite" where that number is why a ScoreRow was refused, else None."""
     if not isinstance(error, ValidationError) or error.title != ScoreRow.__name__:
         return None
     numbers = [problem["input"] for problem in error.errors() if problem["type"] == "finite_number"]
@@ -293,7 +293,7 @@ def _not_finite(error: BaseException | None) -> str | None:
 def _doubtful(
     read: Sequence[tuple[Embed, Sequence[str]]], task: str, data: DataSet, strict: bool, log: Callable[[str], None]
 ) -> dict[str, int]:
-    """Return how many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
+    """Return how many distinct texts have a zero vector and how many were truncated; `strict`: ScoreError for the latter."""
     texts = [text for _, of in read for text in of]
     zero = np.concatenate([embed.zero(of) for embed, of in read])
     cut = np.concatenate([embed.truncated(of) for embed, of in read])

@@ -1,4 +1,4 @@
-"""What `stsbench eval` and `stsbench.evaluate` take: what is measured and how, on which data, and what is kept of it."""
+"""Options of `stsbench eval` and `stsbench.evaluate`: encoder, protocols and their settings, data, and the run folder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STUDIES = "stsbench.studies"  # entry points: objects of the class Study
 
 
 def split_names(value: Any) -> Any:
-    """Return the names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What
-    is not a text stays as it is."""
+    """Return the names that commas separate in a text, as a tuple; a comma inside brackets belongs to the name, as in
+    mteb:MTEB(eng, v2). Any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
@@ -48,7 +48,7 @@ _OWN = "protocol=sts:FILE, pairs:FILE, triplets:FILE, transfer:FILE or retrieval
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions(OptionGroup):
-    """What is measured, and how."""
+    """Options for the protocols, their settings and the post-processing of vectors."""
 
     post: str | None = option(
         None, "Post-processing of the vectors, several joined by +: whitening, all-but-the-top, standardise, renormalise "
@@ -90,7 +90,7 @@ class MeasureOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(SetOptions):
-    """Of which data, and what of them is refused."""
+    """Options for the data: text version, left-out pairs, and what is refused."""
 
     text_version: str = option(
         "senteval", "SentEval's tokenised files or the Hub's raw text.", flag="--text", choices=("senteval", "raw"),
@@ -106,30 +106,30 @@ class DataOptions(SetOptions):
 @extensible("stsbench.record_options")
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(OptionGroup):
-    """Where the records go, and what else they say: an extension's options override `on_loaded` and `facts`."""
+    """Options for the run folder and what records say beside scores; an extension's override `on_loaded` and `facts`."""
 
-    output: Path | None = option(  # None in Python: see `folder`
+    output: Path | None = option(  # in Python, None is a temporary folder
         None, "Run folder; default runs/<time>-<model>.", renamed={"o": "output", "output_dir": "output"},
     )
     command: Sequence[str] = ()
-    extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # a training's seed
+    extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # such as a training's seed
 
     @property
     def folder(self) -> Path:
-        """Return where the records go: without an output a temporary folder, until this process ends."""
+        """Return the run folder; without `output` a temporary one, which exists until this process ends."""
         return temporary("run") if self.output is None else self.output
 
     def on_loaded(self, encoder: Encoder, began: float) -> Any:
-        """Return what `facts` is to know of an encoder just loaded by its name. began: time.perf_counter() before that."""
+        """Return what `facts` gets as `loaded`, of an encoder just loaded by name. began: perf_counter() before loading."""
         return None
 
     def facts(self, encoder: Encoder, loaded: Any, log: Callable[[str], None]) -> Mapping[str, Any]:
-        """Return what records say of an encoder besides its scores. loaded: of `on_loaded`, None without a name."""
+        """Return entries for the provenance of the records. loaded: of `on_loaded`; None for an encoder without a name."""
         return {}
 
 
 class MeasureArguments(TypedDict, total=False):
-    """What functions that measure several forms take of EvalOptions, for editors and type checkers; a test compares them."""
+    """Keyword arguments of functions that measure several forms of an encoder; a test compares them with EvalOptions."""
 
     similarity: str | None
     columns: str | Mapping[str, str] | None
@@ -150,22 +150,22 @@ class MeasureArguments(TypedDict, total=False):
 
 @checked_dataclass(config=ConfigDict(arbitrary_types_allowed=True), frozen=True, kw_only=True)
 class EvalOptions(EncoderOptions, CacheOptions, ProcessOptions, MeasureOptions, DataOptions, RecordOptions):
-    """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
+    """All options of `stsbench eval`, by the same names. A list of names may be one string, separated by commas."""
 
-    # A name or folder, an Encoder, a function, an object with `encode`.
+    # The name or folder of a model, an Encoder, a function, or an object with `encode`.
     model: Annotated[Any, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
     fingerprint: str | None = None  # identifies a function, and is to be changed whenever its vectors change
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What `eval` measures in the place of one run where an option of the study asks for it.
+    """A study that `stsbench eval` runs instead of one measurement where one of the study's options is given.
 
-    options: a dataclass of `stsbench.options.option`, which `eval` takes, too; asked_by: those that ask for the study, and
-    without which the others have no effect; subject: what is measured, in the plural; suffix: of the default folder; files:
+    options: a dataclass of `stsbench.options.option`, which `eval` takes, too; asked_by: those that start the study, without
+    which the others have no effect; subject: what is measured, in the plural; suffix: of the default folder's name; files:
     what is written beside the runs. measure: takes a function that loads the encoder, a value for each of the options, and
-    arguments of `stsbench.evaluate` with `output` and `log`; what is wrong usage, it refuses before it loads. It returns a
-    `Tabular` with `failures`, a line for each task without a score, and `save(folder)`, which writes files beside the runs.
+    arguments of `stsbench.evaluate` with `output` and `log`, and refuses wrong usage before it loads the encoder. It returns
+    a `Tabular` with `failures`, a line for each task without a score, and `save(folder)`, which writes the files.
     """
 
     options: type

@@ -1,4 +1,4 @@
-"""A user's own data as protocols: rows in memory under the name of a protocol, and which protocols a file is for."""
+"""Users' own data as protocols: files or rows in memory, passed by a protocol's name, and the protocols that fit a file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PARTS = ("queries", "corpus", "relevant_docs")
 
 
 def data_protocols() -> list[str]:
-    """Return the protocols that measure data of a user's own, in their order."""
+    """Return the names of the protocols that measure a user's own data, in the order of registration."""
     return [name for name, kind in kinds().items() if kind.path_setting]
 
 
 def split_off_data(arguments: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Return the protocols that measure the data among a call's arguments, and the names of those whose rows are in memory,
-    each with the file that the rows became; the data are taken out of `arguments`.
+    """Return the protocols for a user's own data among a call's arguments, such as "sts:FILE", and, by protocol name, the
+    files that rows in memory were written to. The data are removed from `arguments`.
 
     sts, pairs, triplets, transfer: a path, or rows: a table of pandas, polars, pyarrow or datasets, a list of mappings, or
     of tuples in the order of the protocol's columns; retrieval: a folder, or the mapping that `_retrieval_folder` takes.
@@ -50,7 +50,7 @@ def split_off_data(arguments: dict[str, Any]) -> tuple[list[str], dict[str, str]
 
 
 def check_protocols(value: Any) -> None:
-    """Raise UsageError for data in the place of a protocol's name."""
+    """Raise UsageError unless `value` is one or several names of protocols; data have arguments of their own."""
     if not (isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(name, str) for name in value))):
         words = ", ".join(f"{name}=" for name in data_protocols())
         raise UsageError(f"evaluate takes a protocol's name, and data by what they are measured as: {words}; "
@@ -58,7 +58,7 @@ def check_protocols(value: Any) -> None:
 
 
 def _columns(rows: Any, form: Form) -> Sequence[str]:
-    """Return the columns of rows that are tuples: those of the form, and the optional one where the first row has more."""
+    """Return the column names of rows of tuples, () of other rows; the optional column where the first row has its value."""
     first = next(iter(rows), None) if isinstance(rows, list | tuple) else None
     if not isinstance(first, list | tuple):
         return ()
@@ -66,14 +66,14 @@ def _columns(rows: Any, form: Form) -> Sequence[str]:
 
 
 def _retrieval_folder(data: Any, name: str) -> Path:
-    """Return a folder in BEIR's layout of a mapping with `_PARTS`, as sentence-transformers' InformationRetrievalEvaluator
-    takes them: id -> text, id -> text, and query id -> ids of the relevant texts, or id -> grade. Texts may be a list, the
-    ids then being their positions from 0."""
+    """Return a folder in BEIR's layout with the data of a mapping, as sentence-transformers' InformationRetrievalEvaluator
+    takes them: queries and corpus, id -> text, or lists of texts, whose positions from 0 are the ids; relevant_docs, query
+    id -> ids of the relevant texts, or id -> grade. Raises DataError for any other value."""
     if not isinstance(data, Mapping) or set(data) != set(_PARTS):
         raise DataError(f"{name} is a folder, or a mapping with {', '.join(_PARTS)}")
     lines: dict[str, list[str]] = {"queries.jsonl": [], "corpus.jsonl": [], "qrels.jsonl": []}
     for part in _PARTS[:2]:
-        if not isinstance(data[part], Mapping | list | tuple):  # a table's columns, or a text's letters, are no texts
+        if not isinstance(data[part], Mapping | list | tuple):  # iterating over a table or a string gives no texts
             raise DataError(f"{name}, {part}: id -> text, or a list of texts, not a {type(data[part]).__name__}")
         texts = data[part] if isinstance(data[part], Mapping) else dict(enumerate(data[part]))
         lines[f"{part}.jsonl"] = [_line({"_id": str(key), "text": text}, name, part) for key, text in texts.items()]
@@ -104,7 +104,7 @@ def _line(row: Mapping[str, Any], name: str, part: str) -> str:
 
 
 def offers(path: Path) -> StsbenchError:
-    """Return the error for a file in the place of a protocol: which protocols its columns are for, as whole options."""
+    """Return the error for a file where a protocol's name is needed, with the `--protocol` options that fit its columns."""
     try:
         header, words = column_names(path), [option for _, option in fitting_options(path)]
     except StsbenchError as error:
@@ -114,7 +114,7 @@ def offers(path: Path) -> StsbenchError:
 
 
 def fitting_options(path: Path) -> list[tuple[str, str]]:
-    """Return the protocols that a folder, or a file by its columns, is for, each with the option that measures it, such as
+    """Return the protocols that fit a folder, or the columns of a file, each with the option that measures it, such as
     "--protocol pairs:FILE (labelled pairs)". Raises StsbenchError where it cannot be read."""
     if path.is_dir():
         return [(name, f"--protocol {name}:{path}") for name, kind in kinds().items() if kind.path_setting == "folder"]

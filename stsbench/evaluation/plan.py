@@ -1,5 +1,5 @@
-"""What `--protocol` names: registered protocols, variants of them (`sts:wmean`), papers' presets, or `all`; and which of
-these a record's settings, or a row's metric, are of."""
+"""Resolution of `--protocol`, `--tasks` and `--set`: registered protocols, variants of them (`sts:wmean`), papers' presets,
+or `all`; and which of a record's settings are not the default of its form, what is declared of a row's metric."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric, no_such_
 from stsbench.registry import did_you_mean, match_name, names, namesakes
 from stsbench.settings import choosing_setting
 
-Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
+Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that has the setting -> settings
 
 
 @dataclass(frozen=True)
 class Planned:
     """One protocol to run. label: as the user named it; tasks: task -> set id; note: what the preset leaves out;
-    named: whether the preset names its tasks, so that those measured on request are meant, too."""
+    named: whether the preset lists its tasks, which are then run although they are measured on request only."""
 
     label: str
     protocol: Protocol
@@ -39,7 +39,7 @@ class Planned:
 
 
 def presets() -> dict[str, dict[str, Any]]:
-    """Return paper -> its preset (paper, left_out, parts: protocol, settings, tasks of each), by name."""
+    """Return name -> preset of each paper: its citation, what it leaves out, and its parts (protocol, settings, tasks)."""
     papers = {}
     for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".yaml"):
@@ -51,7 +51,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def list_protocols() -> list[str]:
-    """Return what `evaluate` takes as a protocol: names, forms such as sts:mean, and papers.
+    """Return the names that `evaluate` takes as a protocol: protocols, variants such as sts:mean, and papers' presets.
 
     >>> import stsbench
     >>> {"sts", "sts:mean", "transfer:fast"} <= set(stsbench.list_protocols())
@@ -65,8 +65,8 @@ def plan(
     protocols: Sequence[str], tasks: Sequence[str] | None, requested: Settings,
     defaults: Mapping[str, Any] = MappingProxyType({}), absent: bool = False,
 ) -> tuple[list[Planned], dict[str, str]]:
-    """Return the protocols to run, and those left out with the reason. `requested` settings override a preset's and a
-    variant's, and `defaults`, those of every protocol that takes them. absent: a user's file or folder need not be there.
+    """Return the protocols to run, and those left out with the reason. `requested` settings override those of presets and
+    variants, and `defaults`, which apply to every protocol that has them. absent: a user's file or folder may be missing.
 
     Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
     """
@@ -84,7 +84,7 @@ def plan(
             parts[f"{name}#{number}" if name in papers else part.label] = part
     _all_used(requested, [part.protocol for part in parts.values()])
     _check_names(parts.values())
-    # A name may be several parts (`all`, a paper): a task has to be of one of them, not of each.
+    # A name may stand for several protocols (`all`, a paper): a task has to belong to one of them, not to each.
     everything = {task: id for part in parts.values() for task, id in part.tasks.items()}
     owner = f"protocol {protocols[0]}" if len(protocols) == 1 and protocols != ["all"] else "any protocol named"
     wanted = pick_tasks(everything, tasks, owner)
@@ -99,7 +99,7 @@ def plan(
 
 
 def _matched(name: str) -> str:
-    """Return a protocol's name, and the variant behind its colon, as they are registered."""
+    """Return a protocol's name, and the variant after its colon, in the spelling that is registered."""
     base, colon, word = name.partition(":")
     base = match_name(base, [*names(GROUP), *presets(), "all"])
     if colon and base in names(GROUP) and not Path(word).exists():
@@ -108,14 +108,14 @@ def _matched(name: str) -> str:
 
 
 def user_sets(protocols: Sequence[str]) -> list[DataSet]:
-    """Return the sets of users' files that `protocols` test. Raises StsbenchError as `plan`, and for what cannot be read."""
+    """Return the sets of users' files among `protocols`. Raises StsbenchError as `plan` does, and for unreadable files."""
     parts = plan(protocols, None, {})[0]
     loaded = [part.protocol.load(id) for part in parts if part.protocol.user_path for id in part.tasks.values()]
     return [data for data in loaded if data is not None]
 
 
 def _check_names(parts: Iterable[Planned]) -> None:
-    """Raise StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
+    """Raise StsbenchError where two of a user's sets have the same name, as their rows would have the same task."""
     ids: dict[tuple[str, str], str] = {}
     for part in parts:
         if part.protocol.user_path is None:
@@ -127,8 +127,8 @@ def _check_names(parts: Iterable[Planned]) -> None:
 
 
 def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return settings by protocol. stated: "retrieval.ties" -> value; every: those of all protocols that take them, under
-    ""."""
+    """Return settings by protocol. stated: "retrieval.ties" -> value; every: settings for each protocol that has them, under
+    "". Raises StsbenchError for a setting without a protocol, or one that an option sets."""
     settings: dict[str, dict[str, Any]] = {"": dict(every)}
     for key, value in stated.items():
         protocol, dot, name = key.rpartition(".")
@@ -144,13 +144,13 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
 
 
 def _option_name(kind: type[Protocol], name: str) -> str:
-    """Return the option or name that a setting is chosen by; "" for one that can be changed alone."""
+    """Return the option or variant that determines a setting; "" for a setting that can be changed by itself."""
     of_users = kind.settings_model({kind.path_setting: ""}) if kind.path_setting else kind.Settings
     return choosing_setting(kind.Settings, name) or choosing_setting(of_users, name)
 
 
 def shadowed_files(protocols: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each file or folder that is called as a variant which was taken."""
+    """Yield a line for each file or folder with the name of a variant, where the variant is used instead of it."""
     for protocol in protocols:
         base, _, word = protocol.partition(":")
         if base in names(GROUP) and (kind := load_protocol(base)).path_setting and word in kind.variants:
@@ -158,8 +158,8 @@ def shadowed_files(protocols: Iterable[str]) -> Iterator[str]:
 
 
 def find_protocol(name: str, settings: Settings) -> Protocol:
-    """Return the protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for
-    another."""
+    """Return the protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for an
+    unknown name."""
     base, colon, word = name.partition(":")
     if base not in names(GROUP):
         if Path(name).is_file():
@@ -173,8 +173,8 @@ def find_protocol(name: str, settings: Settings) -> Protocol:
 
 
 def user_protocol(name: str, settings: Settings) -> Protocol | None:
-    """Return the protocol `name` with a user's file or folder behind the colon, which need not be there; None for any
-    other."""
+    """Return the protocol of a `name` with a user's file or folder after the colon, which need not exist; None for any
+    other name."""
     base, _, word = name.partition(":")
     kind = load_protocol(base) if word and base in names(GROUP) else None
     form, _, path = word.partition(":")
@@ -183,9 +183,9 @@ def user_protocol(name: str, settings: Settings) -> Protocol | None:
         word, of_form = path, kind.variants[form]
     if kind is None or not kind.path_setting or word in kind.variants:
         return None
-    # sts:maen is a slip, not a file
+    # A word without a suffix, such as sts:maen, is more likely a misspelt variant than a file.
     if kind.path_setting == "folder" or Path(word).suffix or kind.reads_hub(word) or Path(word).is_dir():
-        there = kind.variant(".")  # what goes with any path, as of one that is there
+        there = kind.variant(".")  # the settings of any path: "." exists, while the user's path may not
         return _built(name, kind, {**of_form, **there, kind.path_setting: word}, settings)
     return None
 
@@ -201,10 +201,10 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
     asked = set()
     for name in chosen:
         task = match_name(name, known)
-        elsewhere = (*MTEB_NAMES.items(), ("SICK-R", "SICKRelatedness"))  # as SentEval calls it
+        elsewhere = (*MTEB_NAMES.items(), ("SICK-R", "SICKRelatedness"))  # the latter is SentEval's name
         of_mteb = [key for key, value in elsewhere if key in known and match_name(name, [value]) == value]
         other = next((key for key, value in MTEB_NAMES.items() if key in known and value == name), task)
-        if name not in known and task in known and other != task:  # STSB is STS-B here, and STS-B-zh in mteb
+        if name not in known and task in known and other != task:  # STSB is STS-B by case and marks, but STS-B-zh in mteb
             raise StsbenchError(f"the task '{name}' of {owner} may be {task} or, as in mteb, {other}: write one of these")
         if task not in known and not of_mteb:
             every = name.lower() == owner.split()[-1].lower()
@@ -215,7 +215,7 @@ def pick_tasks(known: Mapping[str, str], chosen: Sequence[str] | None, owner: st
 
 
 def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[Planned]:
-    """Yield what one name of `--protocol` stands for, with all its tasks."""
+    """Yield the protocols that one name of `--protocol` stands for, each with all its tasks."""
     if name == "all":
         for base, kind in kinds().items():
             for word in kind.in_all:
@@ -239,17 +239,17 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
 
 
 def _built(label: str, kind: type[Protocol], form: Mapping[str, Any], settings: Settings) -> Protocol:
-    """Return the settings of a form (a variant or a paper's preset), and over them the user's that this protocol has."""
+    """Return the protocol with the settings of a variant or a paper's preset, overridden by the user's where it has them."""
     known = kind(form).settings
     asked = {**settings.get("", {}), **settings.get(kind.name, {})}
-    own_settings = {key: value for key, value in asked.items() if key in known}  # `_all_used` finds those that nobody takes
+    own_settings = {key: value for key, value in asked.items() if key in known}  # `_all_used` refuses the rest
     base, colon, _ = label.partition(":")
-    # `sts:mean` stays `sts` in the rows, where the aggregation has a column of its own; a paper's name stands there.
+    # Rows of `sts:mean` are labelled `sts`, as they have a column for the aggregation; those of a preset, by the paper.
     return kind({**form, **own_settings}, label if colon and kind.labels_variants else base)
 
 
 def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
-    """Refuse a setting that no protocol of the plan takes, which would be ignored."""
+    """Raise StsbenchError for a setting that no protocol of the plan has: it would be ignored."""
     for owner, asked in settings.items():
         takers = [protocol for protocol in protocols if owner in ("", protocol.name)]
         known = {key for protocol in takers for key in protocol.settings}
@@ -267,7 +267,7 @@ def changed_settings(protocol: ProtocolIdentity) -> str:
     """Return 'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's
     preset."""
     kind = load_protocol(protocol.name)
-    # A user's file or folder is the name of its task, and leaving pairs out has a wording of its own.
+    # The task already names a user's file or folder, and pages describe left-out pairs in their own words.
     unsaid = kind.cosmetic | {kind.path_setting, "without_overlap"}
 
     def against(form: Any) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def changed_settings(protocol: ProtocolIdentity) -> str:
 
 
 def _candidate_settings(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
-    """Return the settings of the forms that a record with this label may be of."""
+    """Return the settings of each variant or part of a preset that a record with this label may be of."""
     base, _, word = protocol.label.partition(":")
     if base != protocol.name and (paper := presets().get(protocol.label)):
         return [part.get("settings", {}) for part in paper["parts"] if part["protocol"] == protocol.name] or [{}]
@@ -289,17 +289,17 @@ def _candidate_settings(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
         return [kind.variants[word]]
     if kind.labels_variants and not word:
         return [{}]
-    return [{}, *kind.variants.values()]  # `geometry:dev` is `geometry` in a record
+    return [{}, *kind.variants.values()]  # records do not name the variant: that of `geometry:dev` says `geometry`
 
 
 def declared_metric(row: ScoreRow) -> Metric:
-    """Return what is declared of a row's metric by the protocol that its label names: the protocol itself, a variant or a
-    paper."""
+    """Return the metric of a row as its protocol declares it, UNDECLARED for an unknown one; the row's label may be the name
+    of a protocol, a variant or a paper."""
     return metric_under(row.protocol, row.metric)
 
 
 def metric_under(label: str, metric: str) -> Metric:
-    """Return `declared_metric` the rows with this label."""
+    """Return the declaration of a metric in rows with this label, as `declared_metric` does."""
     base = label.partition(":")[0]
     for name in [base] if base in names(GROUP) else _preset_protocols(label):
         if (declared := find_metric(load_protocol(name).metrics, metric)) is not None:

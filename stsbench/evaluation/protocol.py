@@ -1,5 +1,5 @@
-"""What a protocol is: which data it needs, what it observes from vectors, and how it scores what it observed. And the class
-that a name is registered for."""
+"""`Protocol`, the base class of all evaluations: which data it needs, what it observes of vectors, how it scores that; and
+the registered protocols by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from stsbench.registry import (
 from stsbench.wording import format_counts
 
 GROUP = "stsbench.protocols"  # entry points; each names a class
-MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
+MTEB_NAMES = {  # a task's name -> its name in mteb, where the two differ
     "STS-B": "STSBenchmark", "STS-B-dev": "STSBenchmark", "STS-B-whole": "STSBenchmark", "SICK-R-MTEB": "SICK-R",
     "STS-B-zh": "STSB",
 }
@@ -55,27 +55,27 @@ MTEB_NAMES = {  # ours -> mteb's, where the same texts have another name there
 
 @dataclass(frozen=True)
 class Observations:
-    """The arrays a score is computed from, and plain names beside them. Stored, so that scores can be recomputed."""
+    """The arrays that scores are computed from, and lists of names; stored, so that scores can be recomputed."""
 
     arrays: dict[str, NDArray[Any]]
     names: dict[str, list[str]] = field(default_factory=dict)
-    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # bootstrap draws, which are not stored
 
 
 def item_numbers(observations: Observations, n: int) -> NDArray[np.int64]:
-    """Return int64 (n,), the number of each row's item; rows without such numbers are items of their own."""
+    """Return int64 (n,), the number of each row's item; where none are stored, each row is an item of its own."""
     return observations.arrays.get(ITEM, np.arange(n, dtype=np.int64))
 
 
 Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 """(subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow."""
 Influences = dict[tuple[str | None, str | None, str], Influence]
-"""The same -> how the score reacts to each item, in that unit."""
+"""(subset, aggregation, metric) of a score -> its influence values, one for each item, in the unit of its ScoreRow."""
 
 
 def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
-    """Return lists of indices into `observed`, one for those whose `arrays`, `names` and items are equal: encoders that met
-    one set. Arrays that one lacks are passed over; each has all `names`."""
+    """Return lists of indices into `observed`, one for each group with equal `arrays`, `names` and items, as encoders that
+    were measured on one set have. Each must have all `names`, while `arrays` may be missing."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, observations in enumerate(observed):
         stored = [observations.arrays[kind] for kind in (*arrays, ITEM) if kind in observations.arrays]
@@ -86,8 +86,7 @@ def grouped(observed: Sequence[Observations], arrays: Sequence[str], names: Sequ
 
 
 def other_subsets(observations: Observations, record: Record) -> str:
-    """Return where `subset` (n,), which indexes the names of `subsets`, does not fit the record's data: the fault in one
-    line."""
+    """Return a line on how the sizes of the observed subsets differ from those of the record's data; "" where they agree."""
     subset, names = observations.arrays["subset"], observations.names["subsets"]
     sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
     if sizes == record.data.subsets and sum(sizes.values()) == record.data.n:
@@ -96,10 +95,10 @@ def other_subsets(observations: Observations, record: Record) -> str:
 
 
 class Protocol(ABC):
-    """One way of measuring, which declares what it observes and what its scores are: nobody else knows it by name.
+    """Base class of evaluations. A subclass declares its settings, arrays and metrics, and defines `observe` and `score`.
 
-    Stateless but for `settings`; `score` and `summarise` run without torch. settings: every setting as a record holds it.
-    StsbenchError, one line, for one that cannot be used.
+    It has no state but `settings`; `score` and `summarise` run without torch. settings: every setting as a record holds it.
+    Raises StsbenchError with a message of one line for an unknown or invalid setting.
     """
 
     Settings: ClassVar[SettingsModel] = Settings
@@ -107,19 +106,19 @@ class Protocol(ABC):
     version: ClassVar[int]
     metrics: ClassVar[Mapping[str, Metric]]  # every metric that `score` gives; "recall" is that of recall@1, recall@10
     arrays: ClassVar[Mapping[str, Array]]  # every array that `observe` gives
-    names: ClassVar[Mapping[str, Names]] = {}  # every list of names beside the arrays, but `notes` (lines for a user)
-    resampling: ClassVar[str] = ""  # what a reader must know of the bootstrap over items, a clause for reports
-    title: ClassVar[str] = ""  # as a heading; "": the name
+    names: ClassVar[Mapping[str, Names]] = {}  # every list of names except `notes` (lines that are shown to the user)
+    resampling: ClassVar[str] = ""  # a clause for reports on how the bootstrap draws items
+    title: ClassVar[str] = ""  # the heading of pages and tables; "": the name
     about: ClassVar[str] = ""  # a sentence on what is measured; "": the first line of the class's docstring
     lead: ClassVar[str] = ""  # the column that rows are ranked by where there is no average; "": the first one
-    unranked: ClassVar[str] = ""  # why rows are never ranked, where they are not
+    unranked: ClassVar[str] = ""  # the reason why rows are never ranked; "": they are ranked
     main_metric: ClassVar[bool] = False  # True: a task has many metrics, and a leaderboard shows the first one
     trained: ClassVar[bool] = False  # True: something is trained on a set's other splits, and `test` is scored
     text_type: ClassVar[str] = ""  # mteb's type of its tasks, by which an encoder chooses a prompt; "": by the task alone
     hub_task: ClassVar[str] = "feature-extraction"  # the Hub's name of the task (huggingface.js, pipelines.ts)
-    taken_for: ClassVar[str] = ""  # a sentence for model cards: what the scores cannot be compared with
-    text_notes: ClassVar[Mapping[str, str]] = {"raw": "text version raw"}  # text version -> what a table's title says of it
-    position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
+    taken_for: ClassVar[str] = ""  # a sentence for model cards on what its scores cannot be compared with
+    text_notes: ClassVar[Mapping[str, str]] = {"raw": "text version raw"}  # text version -> its note in a table's title
+    position: ClassVar[int] = 100  # its rank in lists and in `--protocol all`, the lowest first
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
     labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
     cosmetic: ClassVar[frozenset[str]] = frozenset()  # settings that choose what is reported and change no score
@@ -128,8 +127,8 @@ class Protocol(ABC):
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
     path_setting: ClassVar[str] = ""  # the setting that names a user's own file or folder: `NAME:PATH` measures it
-    PathSettings: ClassVar[SettingsModel | None] = None  # the model of the settings with that one, where it is given
-    form: ClassVar[Form | None] = None  # the columns of such a file
+    PathSettings: ClassVar[SettingsModel | None] = None  # the settings' model where `path_setting` is among them
+    form: ClassVar[Form | None] = None  # the columns of a user's file
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -138,18 +137,18 @@ class Protocol(ABC):
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         self.settings = checked(self.settings_model(settings), settings, self.name)
-        self.label = label or self.name  # what stands in every row: the protocol's name, or a paper's
-        self.user_path: Path | None = None  # the user's file or folder; its path is no setting, only its name is
+        self.label = label or self.name  # the value of `protocol` in every row: the protocol's name, or a paper's
+        self.user_path: Path | None = None  # the user's file or folder, of which `settings` hold the name alone
         if self.path_setting in self.settings:
             self.user_path = Path(self.settings[self.path_setting])
             self.settings[self.path_setting] = path_name(self.user_path)
-            form = self.label.split(":")[1:2]  # transfer:exact:FILE has a form
+            form = self.label.split(":")[1:2]  # the variant in transfer:exact:FILE
             words = [self.name, *(word for word in form if word in self.variants), path_name(self.user_path)]
             self.label = ":".join(words)
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
-        """Return the model of these settings: one, unless a setting decides which others there are, as `path_setting`."""
+        """Return the model of `settings`: `PathSettings` where they name a user's file or folder, else `Settings`."""
         return (cls.PathSettings if cls.path_setting in settings else None) or cls.Settings
 
     @classmethod
@@ -176,13 +175,12 @@ class Protocol(ABC):
 
     @classmethod
     def reads_hub(cls, word: str) -> bool:
-        """Return whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME: what reads a user's own data reads
-        these."""
+        """Return whether `NAME:word` measures a dataset of the Hub, hf:OWNER/NAME, as all protocols for users' data do."""
         return bool(cls.path_setting) and word.startswith(ON_HUB)
 
     @classmethod
     def metric(cls, name: str) -> Metric:
-        """Return what the class declares of the metric `name`. Raises ScoreError where it declares nothing."""
+        """Return the declared metric of that name. Raises ScoreError where the class declares none."""
         if (metric := find_metric(cls.metrics, name)) is None:
             raise ScoreError(f"{where(cls)} declares no metric '{name}', only {', '.join(cls.metrics)}")
         return metric
@@ -204,16 +202,15 @@ class Protocol(ABC):
         check_layout(cls.arrays, observations.arrays, cls.names, listed, n)
 
     def contradiction(self, observations: Observations, record: Record) -> str:
-        """Return how observations that are laid out as declared contradict each other or what the record says; "": not at
-        all."""
+        """Return a line on how valid observations contradict each other or the record; "" where they do not."""
         return ""
 
     def hub_task_name(self, scores: Sequence[ScoreRow]) -> str:
-        """Return the Hub's name of the task that these scores are of, where tasks differ in it."""
+        """Return the Hub's name of the task of these scores; overridden where it differs between tasks."""
         return self.hub_task
 
     def hub_metric(self, metric: str) -> tuple[str, str]:
-        """Return a metric's type and name in the Hub's metadata."""
+        """Return the type and the name of a metric in the Hub's metadata."""
         return metric, metric
 
     def cautions(self, records: Sequence[Record]) -> list[str]:
@@ -221,48 +218,47 @@ class Protocol(ABC):
         return [self.taken_for] if self.taken_for else []
 
     def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
-        """Return part -> what the data decide of the observations: equal in all records of one set, whatever the encoder."""
+        """Return part -> the observations that depend on the data alone, which are equal in all records of one set."""
         parts: dict[str, Sequence[NDArray[Any] | Sequence[str]]] = {}
         for key, array in self.arrays.items():
             if array.shared and key in observations.arrays:
                 by = array.shared if isinstance(array.shared, tuple) else ()
-                those = [f"{name} {self.settings[name]}" for name in by if name in self.settings]  # a user's file has none
+                those = [f"{name} {self.settings[name]}" for name in by if name in self.settings]  # not all: users' files
                 parts[" ".join([key, *those])] = (observations.arrays[key],)
         named = (key for key, declared in self.names.items() if declared.shared and key in observations.names)
         return {**parts, **{key: (observations.names[key],) for key in named}}
 
     @abstractmethod
     def tasks(self) -> dict[str, str]:
-        """Return task names, in the order they are reported in, with the id of the set each is measured on."""
+        """Return task -> id of the set that it is measured on, in the order of reports."""
 
     def text_task(self, task: str, data: Any) -> TextTask:
-        """Return what a task's texts are read for, by which an encoder chooses its prompt."""
+        """Return the name and type of a task as mteb has them, by which an encoder chooses its prompt."""
         return TextTask(MTEB_NAMES.get(task, task), self.text_type)
 
     def texts_by_role(self, data: Any) -> Mapping[str | None, Sequence[str]]:
-        """Return the texts that `observe` asks for, by their role: "query", "document", or None where all are of one
-        kind."""
+        """Return the texts that `observe` encodes, by role: "query", "document", or None where roles do not differ."""
         return {None: data.texts}
 
     def further_texts(self, data: Any) -> Sequence[str]:
-        """Return texts without a role that `observe` asks for and the set does not hold, such as edited ones: they are
-        encoded with the set's, and no encoder is fitted on them."""
+        """Return further texts that `observe` encodes and the set does not hold, such as edited ones; they have no role, and
+        no encoder is fitted on them."""
         return ()
 
     @abstractmethod
     def observe(self, embed: Embed, data: Any) -> Observations:
-        """Return what is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be
-        done."""
+        """Return the arrays that `score` needs, computed from vectors of `embed`. data: the set of one of `tasks`. Raises
+        ScoreError where they cannot be computed."""
 
     @abstractmethod
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return pure arithmetic. Raises ScoreError when a score cannot be computed."""
+        """Return the scores of stored observations, without encoding. Raises ScoreError when one cannot be computed."""
 
     def row(
         self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None, *,
         subset: str | None = None, aggregation: str | None = None,
     ) -> ScoreRow:
-        """Return a row of `score` under this protocol's label. bounds: of its interval; None: there is none."""
+        """Return a row of `score` with this protocol's label. bounds: the ends of its 95 % interval; None: it has none."""
         low, high = bounds or (None, None)
         return ScoreRow(
             protocol=self.label, task=task, subset=subset, aggregation=aggregation, metric=metric, value=value, low=low,
@@ -270,24 +266,24 @@ class Protocol(ABC):
         )
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Return the scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
+        """Return the scores of `resamples` bootstrap samples of the items; {} where items have no values of their own.
 
-        Every encoder meets the same samples of one set, so that two encoders' draws are paired.
+        The samples depend on the set and `seed` alone, so that the draws of two encoders are paired.
         """
         return {}
 
     def influences(self, observations: Observations) -> Influences:
-        """Return how scores react to each item, where items are dependent: the deviations of their `draws`, and of those of
-        differences, are stretched by it. {} where items are independent."""
+        """Return the influence values of scores whose items are dependent, which widen the deviations of `draws` and of
+        differences between draws; {} where items are independent."""
         return {}
 
     def average_influences(self, observed: Mapping[str, tuple[Observations, str]]) -> Influences:
-        """Return the same of `average_draws`."""
+        """Return the influence values of the averages in `average_draws`, as `influences` does; {} by default."""
         return {}
 
     def earlier_scores(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow] | None:
-        """Return the scores with the intervals that an older release gave, where they were others: a record that holds these
-        was not edited. None where they were not."""
+        """Return the scores with the intervals of an older release where these differ, so that its records do not count as
+        edited; None where they do not differ."""
         return None
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
@@ -301,7 +297,7 @@ class Protocol(ABC):
         return drawn
 
     def draw_all(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
-        """Let `drawn` have its answer for each of these, computed together."""
+        """Compute the `drawn` of several encoders' observations of one set together and keep it in their `memo`."""
         key = self._key(data_id, resamples, seed)
         missing = [one for one in observed if key not in one.memo]
         for observations, drawn in zip(missing, self.draws_of_many(missing, data_id, resamples, seed), strict=True):
@@ -315,7 +311,7 @@ class Protocol(ABC):
     ) -> Drawn:
         """Return draws of `Avg` from the observations and data ids of the tasks in `averaged`; {} unless all have draws.
 
-        Here the tasks' items are independent; a protocol whose tasks share items redraws them together.
+        By default the tasks' items count as independent; a protocol whose tasks share items overrides this.
         """
         if not self.averaged or not set(self.averaged) <= observed.keys():
             return {}
@@ -330,7 +326,7 @@ class Protocol(ABC):
         return [self.average_draws(sets, resamples, seed) for sets in observed]
 
     def work(self, data: DataSet) -> float:
-        """Return how long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""
+        """Return how long `observe` takes on a set relative to other sets, in any unit: for estimates of the time left."""
         return float(len(data))
 
     @property
@@ -339,7 +335,7 @@ class Protocol(ABC):
         return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {}
 
     def load(self, set_id: str) -> DataSet | None:
-        """Return a set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
+        """Return a set that is not in the catalog (a user's own files); None for a set that is loaded from the catalog."""
         return None
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
@@ -347,7 +343,7 @@ class Protocol(ABC):
         return []
 
 
-# From a registered name to a class: what its author got wrong is found before anything is encoded --------------------
+# Loading of registered classes, which are checked before anything is encoded -----------------------------------------
 
 
 def load_protocol(name: str) -> type[Protocol]:
@@ -356,7 +352,7 @@ def load_protocol(name: str) -> type[Protocol]:
 
 
 def protocol_name(word: str) -> str:
-    """Return the name of a protocol: of FILE.py:CLASS that of the class, which is registered under it for this process.
+    """Return the name of a protocol; for FILE.py:CLASS, register the class for this process and return its name.
 
     Raises StsbenchError, one line, for a file or class that cannot be used.
     """
@@ -371,7 +367,7 @@ def protocol_name(word: str) -> str:
 
 
 def kinds() -> dict[str, type[Protocol]]:
-    """Return every protocol that can be used, by name, in their order; for one that cannot, a warning."""
+    """Return name -> class of every usable protocol, in the order of `position`; warn of each that cannot be used."""
     usable: dict[str, type[Protocol]] = {}
     for name in names(GROUP):
         try:
@@ -383,7 +379,7 @@ def kinds() -> dict[str, type[Protocol]]:
 
 @cache
 def _checked(name: str, kind: Any) -> type[Protocol]:
-    """Return `kind`, if it is a whole protocol of that name whose defaults and variants can be used."""
+    """Return `kind`. Raises StsbenchError unless it is a complete protocol of that name with valid defaults and variants."""
     if not (isinstance(kind, type) and issubclass(kind, Protocol)):
         raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.evaluation.Protocol")
     check_written(kind)
@@ -406,7 +402,7 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
 
 
 def _build(kind: type[Protocol], word: str, declaration: str) -> None:
-    """Build the protocol, or its variant `word`, and name its tasks; an error says what is wrong with which class."""
+    """Build the protocol, or its variant `word`, and list its tasks. Raises StsbenchError naming the class at fault."""
     settings, label = (kind.variant(word), f"{kind.name}:{word}") if word else ({}, None)
     try:
         built = calling(kind, "__init__", lambda: kind(settings, label))

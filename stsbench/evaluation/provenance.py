@@ -1,4 +1,4 @@
-"""Where a number came from: versions, revision, device, command; and what records say of it, in sentences for a paper."""
+"""Provenance of records: versions, revision and device; and overlap of training and test texts, as sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "toke
 _CODE = ("stsbench/", "methods/", "protocols/", "leaderboard/")
 
 
-@cache  # each record asks for all of them
+@cache  # every record holds all versions, and looking one up reads files
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -33,10 +33,10 @@ def _version(package: str) -> str | None:
 
 
 def git_revision() -> str | None:
-    """Return the checkout's revision, with '+changes' when a file of it is changed or there are new ones in its code (but
-    for what the leaderboard's commands write); None outside a checkout of stsbench."""
+    """Return the checkout's revision, with '+changes' when it has changed files or new ones in its code (except those that
+    the leaderboard's commands write); None outside a checkout of stsbench."""
     root = Path(stsbench.__file__).resolve().parents[1]
-    if not (root / ".git").exists():  # installed: some other project's revision would mislead
+    if not (root / ".git").exists():  # an installed package may lie in another project's checkout, whose revision misleads
         return None
     try:
         revision = _git(root, "rev-parse", "HEAD")
@@ -44,7 +44,7 @@ def git_revision() -> str | None:
         changes = _git(root, "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in written)).splitlines()
     except (OSError, subprocess.CalledProcessError, KeyError):
         return None
-    # A user's texts, runs and models beside the code are not part of it.
+    # New files outside of the code, such as a user's texts, runs and models, do not change what is measured.
     dirty = any(not line.startswith("?? ") or line[3:].strip('"').startswith(_CODE) for line in changes)
     return revision.strip() + (CHANGES if dirty else "")
 
@@ -56,7 +56,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def why_not_repeatable(revision: object) -> str | None:
-    """Return why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
+    """Return why measurements by a revision of `git_revision` cannot be repeated; None where they can."""
     if isinstance(revision, str) and revision.endswith(CHANGES):
         return f"a checkout with uncommitted changes or new files in its code ({revision[:12]}): nobody can repeat it"
     return None
@@ -80,9 +80,9 @@ def provenance(**more: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What an encoder's training texts share with the sets that it was tested on, as its records say it.
+    """Overlap of an encoder's training texts with its test sets, as its records state it.
 
-    shared: training text -> "30 of 2,638 of sts13/test" for each set that it holds texts of; unknown: training text ->
+    shared: training text -> "30 of 2,638 of sts13/test" for each set that it shares texts with; unknown: training text ->
     the sets that it was not compared with.
     """
 
@@ -90,7 +90,7 @@ class Overlap:
     unknown: dict[str, tuple[str, ...]]
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each training text, first of what is shared."""
+        """Return a sentence for each training text, those with shared texts first."""
         return [
             *(f"trained on {text}, which holds test texts: {', '.join(sets)}, as its training recorded (near duplicates "
               "were not looked for)" for text, sets in self.shared.items()),
@@ -99,7 +99,7 @@ class Overlap:
 
 
 def merge_overlap(records: Iterable[Record]) -> Overlap:
-    """Of records of one encoder, or of its seeds. Nothing of encoders whose records say nothing of their training texts."""
+    """Return the overlap that records of one encoder, or of its seeds, state; empty where they state no training texts."""
     shared: dict[str, dict[str, None]] = {}
     unknown: dict[str, dict[str, None]] = {}
     for record in records:

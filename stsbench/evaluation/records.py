@@ -1,4 +1,4 @@
-"""The record: what was measured, one per (encoder x protocol x data digest), validated on reading; and many of them."""
+"""`Record`, the stored result of one encoder on one data set by one protocol, validated on reading; and its parts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Part(BaseModel):
 Seconds = Annotated[float, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-PROBE = 1  # the texts that costs are measured on now, by number: a speed is of these
-_ALONE = 0.8  # a process that has a processor for itself uses more of the clock's seconds
+PROBE = 1  # number of the texts that costs are now measured on; speeds on other texts are not comparable
+_ALONE = 0.8  # share of the clock's seconds that a process with a processor for itself computes at least
 
 
 class Machine(BaseModel):
-    """A kind of machine, which names no single one. cores: those that the process may use."""
+    """The kind of a machine, which does not identify it. cores: the number that the process may use."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -41,14 +41,14 @@ class Machine(BaseModel):
 
 
 class Cost(BaseModel):
-    """As it stands in a record's provenance; None: not known, or it does not apply.
+    """Costs of encoding, as a record's provenance holds them; None: not known, or not applicable.
 
     texts: how many a round has; seconds, cpu_seconds: of each round, by the clock and summed over the process's threads;
-    latency_seconds: of one text alone; first_vector_seconds: from nothing to the first vector, the model's loading included;
-    both speeds are those of the median round. memory_bytes: the most that the process held resident while it encoded, all
-    of it; cuda_memory_bytes: the most that torch held on the device. bytes_a_vector: as float32, or as its encoder keeps it.
-    device: "cpu", or the accelerator's name; threads: torch's in each process, None without torch. where: whether
-    this process computed, several did (processes: how many), or a server did.
+    latency_seconds: of one text alone; first_vector_seconds: until the first vector, loading the model included; both
+    speeds are those of the median round. memory_bytes: the process's peak resident memory while it encoded;
+    cuda_memory_bytes: the peak of torch's memory on the device. bytes_a_vector: as float32, or as the encoder stores it.
+    device: "cpu", or the accelerator's name; threads: torch's in each process, None without torch. where: whether this
+    process computed, several did (processes: how many), or a server did.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
@@ -71,11 +71,11 @@ class Cost(BaseModel):
     threads: int | None = None
     where: Literal["process", "processes", "server"] = "process"
     processes: Annotated[int, Field(ge=1)] = 1
-    without: str | None = None  # a post-processing that is fitted on each set, and so was not measured
+    without: str | None = None  # the post-processing left out of the measurement, as it is fitted on each set
 
     @property
     def busy(self) -> bool:
-        """Return whether something else had the processors for a good part of the time, so that the clock says too much."""
+        """Return whether other processes had the processors for a good part of the time, so that `seconds` are too high."""
         return self.cpu_seconds is not None and self.device == "cpu" and sum(self.cpu_seconds) < _ALONE * sum(self.seconds)
 
 
@@ -83,7 +83,7 @@ class ScoreRow(_Part):
     """One score. value, low and high are in the unit of the metric's `scale`; low and high bound the 95 % interval, None
     where there is none, as where every resample scores the same. n: distinct items of a user's own data."""
 
-    model_config = ConfigDict(validate_assignment=True)  # no NaN comes in later, either
+    model_config = ConfigDict(validate_assignment=True)  # so that no NaN is assigned later
 
     protocol: str
     task: str
@@ -98,7 +98,7 @@ class ScoreRow(_Part):
     @model_validator(mode="before")
     @classmethod
     def _without_point(cls, values: Any) -> Any:
-        """Leave out an interval without length, which older records hold."""
+        """Remove an interval whose ends are equal, as older records have."""
         low, high = (values.get(key) if isinstance(values, dict) else None for key in ("low", "high"))
         if isinstance(low, int | float) and isinstance(high, int | float) and is_point(low, high):
             return {**values, "low": None, "high": None}
@@ -110,12 +110,12 @@ class DataIdentity(_Part):
 
     id: str
     task: str
-    # "view" in the files; own: in no catalog (a user's files, what mteb loads)
+    # The field is called "view" in files. own: data outside the catalog (a user's files, mteb's tasks)
     text_version: Literal["senteval", "raw", "sample", "own"] = Field(
         validation_alias="view", serialization_alias="view"
     )
     digest: str = Sha256
-    n: int = Field(ge=0)  # 0 only of what mteb loads by itself
+    n: int = Field(ge=0)  # 0 only for mteb's tasks, whose data mteb loads by itself
     subsets: dict[str, int]
     known: bool
     origin: str
@@ -123,7 +123,7 @@ class DataIdentity(_Part):
 
     @property
     def shown(self) -> str:
-        """Return what people call the data: a user's files have a digest for id."""
+        """Return the data's name for people: the id, or own:TASK for a user's files, whose id is a digest."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
     @model_validator(mode="after")
@@ -178,15 +178,15 @@ class Record(_Part):
     protocol: ProtocolIdentity
     data: DataIdentity
     observations: Observed
-    counts: dict[str, Annotated[int, Field(ge=0)]]  # zero_vectors, truncated: distinct texts
+    counts: dict[str, Annotated[int, Field(ge=0)]]  # zero_vectors, truncated: numbers of distinct texts
     scores: list[ScoreRow]
     provenance: dict[str, Any]
 
 
 @dataclass(repr=False)
 class Scores:
-    """What was measured of one encoder. summaries: averages over the records; failures: "protocol task" -> reason; left_out:
-    what was not asked of this encoder, or has no data here -> reason."""
+    """All scores of one encoder. summaries: averages over the records; failures: "protocol task" -> reason; left_out:
+    protocol or task that does not apply to the encoder, or has no data here -> reason."""
 
     folder: Path
     records: list[Record] = field(default_factory=list)
@@ -200,12 +200,12 @@ class Scores:
         return [row for record in self.records for row in record.scores] + self.summaries
 
     def failed_lines(self) -> list[str]:
-        """Return a line for each failed task: its protocol, its name and why."""
+        """Return a line for each failed task: protocol, task and reason."""
         return [f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {label} {task}: {reason}"
                 for (label, _, task), reason in ((name.rpartition(" "), why) for name, why in self.failures.items())]
 
     def left_out_lines(self) -> list[str]:
-        """Return a line for each reason why something was not measured: one where several protocols lack the same."""
+        """Return a line for each reason why protocols or tasks were not measured, with their names."""
         names: dict[str, list[str]] = {}
         for name, reason in self.left_out.items():
             names.setdefault(reason, []).append(name)
@@ -213,7 +213,7 @@ class Scores:
 
 
 class _Stated(BaseModel):
-    """Fields that are read of what a record otherwise holds as it was given; there may be more."""
+    """Validated fields of a free-form part of a record, which may have further fields."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -246,7 +246,7 @@ class _Shared(_Stated):
 
 
 class _Overlap(_Stated):
-    """What a training text shares with test sets: those with which it shares something, nothing, or nobody knows."""
+    """Overlap of a training text with test sets: sets that it shares texts with, none with, or was not compared with."""
 
     text: Annotated[str, Field(min_length=1, max_length=200)]
     digest: str = Sha256
@@ -266,23 +266,23 @@ class _Provenance(_Stated):
     recipe: str | None = None
     stage: str | None = None
     trained_on: list[str] = []
-    remarks: list[str] = []  # what extensions know of the data, a sentence each
+    remarks: list[str] = []  # sentences that extensions add on the data
     training_overlap: list[_Overlap] = []
-    prompts: dict[str, str] = {}  # "text", or a role -> what the set's texts of it were read behind
-    routes: dict[str, str] = {}  # the same -> the way through the model, where it has several
+    prompts: dict[str, str] = {}  # role, or "text" for none -> prompt of the set's texts with this role
+    routes: dict[str, str] = {}  # role, or "text" for none -> route, for a model that has several
     cost: Cost | None = None
     warm_start: _Start | None = Field(default=None, alias="from")
 
 
 def record_name(record: Record) -> str:
-    """Return a record's name in its run: protocol, data id and a digest over everything that identifies it."""
+    """Return a record's name in its run: protocol, data id and a digest of encoder, protocol and data."""
     key = [record.encoder.fingerprint, record.protocol.model_dump(), record.data.digest]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     return f"{_plain(record.protocol.label)}.{_plain(record.data.id)}.{digest}"
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name)  # without what a path or a shell takes for more than a name
+    return re.sub(r"[^\w.-]+", "-", name)  # other characters may have a meaning in paths or in a shell
 
 
 def parsed(text: str) -> Record:
@@ -293,16 +293,16 @@ def parsed(text: str) -> Record:
     return record
 
 
-@lru_cache(maxsize=1024)  # the records of a run share an encoder, those of a board protocols and data
+@lru_cache(maxsize=1024)  # the records of a run share the text of their encoder, those of a board also of protocols and data
 def check_json(text: str) -> None:
-    """Raise ValueError for what readers of JSON differ in: a key that stands in an object twice, NaN, 1e999."""
+    """Raise ValueError for JSON that parsers read differently: an object with a key twice, NaN, 1e999."""
     parse_json(text, object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite)
 
 
 def validated(text: str) -> Record:
-    """As `parsed`, of a text whose parts `check_json` has seen."""
+    """Return the record as `parsed` does, of a text whose parts `check_json` has accepted."""
     try:
-        record = Record.model_validate_json(text, strict=True)  # true is no 1, and "1" no number
+        record = Record.model_validate_json(text, strict=True)  # strict: true is not read as 1, "1" not as a number
         _check_stated("encoder.spec", _Spec, record.encoder.spec)
         _check_stated("provenance", _Provenance, record.provenance)
     except ValidationError as error:
@@ -311,7 +311,7 @@ def validated(text: str) -> Record:
 
 
 def _first(error: ValidationError) -> str:
-    """Return the first thing wrong: field, and what about it."""
+    """Return a line on the first invalid field: its path and pydantic's message."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
 
@@ -339,5 +339,5 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def now() -> datetime:
-    """Return the present moment, UTC, whole seconds."""
+    """Return the present time in UTC, in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""Scores again from stored observations: what was measured is checked, and nothing is encoded. Imports no torch."""
+"""Recomputation of scores from stored observations, which checks a run without encoding. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records, read_observations, run_folder
 from stsbench.registry import source_file
 
-_MANY = 64  # records that are worth starting processes for
+_MANY = 64  # records from which scoring is divided among processes
 _NUMBERS = {"value", "low", "high"}
 
 
@@ -27,8 +27,8 @@ def score(run: str | Path | InFolder) -> Result:
     """Score a run again from its stored observations, as `stsbench score` does: nothing is encoded, no data are needed.
 
     run: the folder of a run, or what `evaluate` returned. Returns a Result with the rows of the run itself; a task whose
-    observations give no score is among its `failures`, and a StsbenchWarning. Raises StsbenchError, one line: no run,
-    damaged or edited.
+    observations give no score is among its `failures`, and a StsbenchWarning. Raises StsbenchError with a message of one
+    line for a folder that is not a run, and for a run that is damaged or edited.
 
     >>> import stsbench
     >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
@@ -60,7 +60,7 @@ def score_again(folder: Path) -> Result:
         protocol, record.scores = protocol_of_record(path, record), again
         scored.append((path, protocol, record))
     refuse_doubles(scored)
-    groups: dict[str, tuple[Protocol, list[Record]]] = {}  # each protocol, in one setting, with its records
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}  # settings of a protocol -> the protocol and its records
     for _, protocol, record in scored:
         groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
     for protocol, records in groups.values():
@@ -70,7 +70,7 @@ def score_again(folder: Path) -> Result:
 
 
 def rescored_averages(folder: Path, protocol: Protocol, records: Sequence[Record]) -> list[ScoreRow]:
-    """Return the scores over several records of a run, with their intervals."""
+    """Return the summary rows (averages) of a protocol's records in a run, with their intervals."""
     of_task = {record_task(protocol, record): record for record in records}
     averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
     observed = {task: (read_observations(folder, of_task[task]), of_task[task].data.id) for task in averaged}
@@ -78,8 +78,8 @@ def rescored_averages(folder: Path, protocol: Protocol, records: Sequence[Record
 
 
 def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:
-    """Return the scores of each record, or why it has none; of many records by several processes, since intervals take
-    time."""
+    """Return the scores of each record, or the ScoreError that prevents them; many records are scored by several processes,
+    since intervals take time."""
     if len(records_of) < _MANY:
         return [_rescored(path, record) for path, record in records_of]
     from joblib import Parallel, delayed
@@ -98,10 +98,10 @@ def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
 
 
 def encoder_key(record: Record) -> str:
-    """Return what the records of one encoder share: its spec without the model's name (`_spec`).
+    """Return a key that is equal in all records of one encoder: its spec without the model's name (`_spec`), as JSON.
 
-    What it was fitted on is left out where that is the very set, as then each record names another. So is the digest of
-    what fitting gave: weights, settings and texts determine it, and its last digits move with the number of threads.
+    `fitted_on` is left out where the encoder was fitted on the record's own set, as it then differs between records. So is
+    the digest of the fitted state, which weights, settings and texts determine up to rounding (the number of threads).
     """
     spec = _spec(record)
     if is_transductive(spec.get("fitted_on"), record.data.id):
@@ -119,8 +119,8 @@ def several_encoders(records: Sequence[Record]) -> bool:
 
 
 def _spec(record: Record) -> dict[str, Any]:
-    """Return all but the name: the same model may lie in two folders. A callable keeps it, as nobody sees what is behind
-    one."""
+    """Return the spec without the name, as copies of a model may lie in several folders; a callable keeps its name, as its
+    spec holds nothing else to tell it from others."""
     spec = record.encoder.spec
     return {key: value for key, value in spec.items() if key != "name" or spec.get("kind") == "callable"}
 
@@ -134,7 +134,7 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
     for path, protocol, record in measured:
         how, data = record.protocol, record.data
         kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
-        digest = data.digest if data.text_version == "own" else ""  # two folders of a user may share a name
+        digest = data.digest if data.text_version == "own" else ""  # two of a user's folders may have one name
         key = json.dumps([how.name, how.version, kept, data.text_version, data.id, digest], sort_keys=True)
         rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
         other_path, other, other_rows = first.setdefault(key, (path, record, rows))
@@ -153,7 +153,7 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
 
 def protocol_of_record(path: Path, record: Record) -> Protocol:
-    """Return the protocol that measured a record. Raises StsbenchError: it is unknown, or another version or file by now."""
+    """Return the protocol that measured a record. Raises StsbenchError where it is unknown or of another version or file."""
     try:
         kind = load_protocol(record.protocol.name)
     except StsbenchError as error:
@@ -174,7 +174,7 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
 
 
 def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protocol, list[ScoreRow]]:
-    """Return a record's protocol and its scores, recomputed from its observations; as `reread` otherwise."""
+    """Return a record's protocol and its scores, recomputed from its observations; raise the errors of `reread`."""
     protocol, scores, _ = reread(path, record, intervals=intervals)
     return protocol, scores
 
@@ -182,12 +182,12 @@ def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protoc
 def reread(
     path: Path, record: Record, observations: Observations | None = None, intervals: bool = True
 ) -> tuple[Protocol, list[ScoreRow], Observations]:
-    """Return a record's protocol, its scores recomputed from its observations, and these, if they were not read before.
+    """Return a record's protocol, its scores recomputed from its observations, and these, read where they are not passed.
 
-    intervals: False leaves them out and unchecked: they take nearly all of the time, and a table of values shows none.
+    intervals: False neither computes nor checks intervals, which take nearly all of the time.
 
-    Raises StsbenchError, naming the record, when it was edited or its observations are not those it names; ScoreError when
-    they give no score.
+    Raises StsbenchError, naming the record, when it was edited or its observations have another digest; ScoreError when
+    a score cannot be computed.
     """
     protocol = protocol_of_record(path, record)
     if observations is None:
@@ -206,7 +206,7 @@ def reread(
         protocol.check_rows(again, record.data.task)
     except StsbenchError:
         raise
-    except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
+    except Exception as error:  # arrays that are missing, too short or of a wrong type may raise anything in `score`
         raise StsbenchError(f"{path} did not observe what {protocol.name} does: {one_line(error)[:300]}") from error
     if not (_same(again, record.scores, ("value", "low", "high") if intervals else ("value",))
             or (_same(again, record.scores, ("value",)) and _as_before(scoring, observations, record))):
@@ -215,8 +215,7 @@ def reread(
 
 
 def record_task(protocol: Protocol, record: Record) -> str:
-    """Return the task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes
-    them."""
+    """Return the task of a record, by the id of its set: SICK-R and SICK-R-MTEB are two sets with one name in records."""
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
 
 
@@ -231,4 +230,4 @@ def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow], compared: Seque
     if names[0] != names[1]:
         return False
     numbers = [np.array([[getattr(row, key) for key in compared] for row in rows], dtype=float) for rows in (again, stored)]
-    return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
+    return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN stands for a missing interval

@@ -1,4 +1,4 @@
-"""What `evaluate`, `score` and `load` give: scores to look at, to go on with and to keep."""
+"""`Result`, which `evaluate`, `score` and `load` return: scores as tables, pandas, plots and files; writing a run folder."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
-SCORES = "scores.csv"  # beside the run file: every score, averages included
-MISSING = "not-measured.json"  # there, too, where something failed or was left out: what, and why
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # errors of a rename to the name of a run or a file
+SCORES = "scores.csv"  # in the run folder: every score, averages included
+MISSING = "not-measured.json"  # in the run folder: what failed or was left out, with the reasons
 
 
 @dataclass(repr=False)
 class Result(Scores, InFolder, Reported):
-    """The scores of one encoder. `print` shows them, a notebook shows them as tables with their intervals."""
+    """The scores of one encoder: printed as text, and in a notebook as tables, with their intervals."""
 
     meant: ClassVar = {**InFolder.meant, **dict.fromkeys(
         ("accuracy", "ap", "auc", "average", "f1", "mean", "ndcg", "pearson", "recall", "score", "spearman"),
         "scores, result[TASK], or to_pandas(), which has every score"
     ), "threshold": "to_pandas(), which has f1-threshold and accuracy-threshold"}
-    observed: list[Observations] = field(default_factory=list)  # beside each record, until `write`
+    observed: list[Observations] = field(default_factory=list)  # one for each record, emptied by `write`
 
     def __repr__(self) -> str:
         encoders = dict.fromkeys(str(record.encoder.spec["name"]) for record in self.records)
@@ -66,23 +66,23 @@ class Result(Scores, InFolder, Reported):
 
     @property
     def scores(self) -> dict[str, float]:
-        """Return task -> its first score, in the table's unit and order, "Avg" the average; of a task under several
-        protocols "PROTOCOL TASK" -> the score under each."""
+        """Return task -> its main score, in the unit and order of the table, with the average as "Avg"; a task of several
+        protocols has a key "PROTOCOL TASK" for each."""
         labels = dict.fromkeys(row.protocol for row in self.rows)
         first = [row for label in labels for (_, subset), row in firsts(main_rows(self, label)).items() if subset is None]
         tasks = Counter(row.task for row in first)
         return {row.task if tasks[row.task] == 1 else f"{row.protocol} {row.task}": row.value for row in first}
 
     def __getitem__(self, task: str) -> float:
-        """Return one of `scores`. Raises KeyError, with a suggestion."""
+        """Return the main score of a task, as in `scores`. Raises KeyError, with a suggestion, for an unknown task."""
         name = match_name(str(task), scores := self.scores)
         if name not in scores:
             raise KeyError(f"no score of {task!r}{did_you_mean(str(task), scores)}")
         return scores[name]
 
     def document(self) -> Document:
-        """Return a table for each protocol, tasks down and metrics across, what must be said of them, and at the end what a
-        reader looks for first."""
+        """Return a table for each protocol, with a row for each task and a column for each metric, then notes on them, and
+        headlines at the end."""
         return Document(score_tables(self), below=[*remarks(self), *headlines(self)])
 
     def omissions(self) -> list[str]:
@@ -90,11 +90,11 @@ class Result(Scores, InFolder, Reported):
         return [*self.failed_lines(), *self.left_out_lines()]
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each score, subsets among them, averages last, with what makes two scores incomparable: encoder,
-        pooler, data, text_version, known (whether the catalog knows the data) and settings, as far as those are not the
-        default.
+        """Return a pyarrow table with a row for each score, subsets included, averages last, and the columns by which scores
+        are comparable: encoder, pooler, data, text_version, known (whether the catalog knows the data) and settings that
+        are not the default.
 
-        An average has what its records have in common, else "mixed"; known is null then."""
+        An average has the value that its records share, else "mixed", or null for known."""
         import pyarrow as pa
 
         names = {name: name for name in (*ScoreRow.model_fields, *ORIGIN)} | {"view": "text_version"}
@@ -104,27 +104,27 @@ class Result(Scores, InFolder, Reported):
         return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in names.values()]))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return its rows, as `stsbench eval --json` writes them."""
+        """Return the scores as dictionaries, as `stsbench eval --json` writes them."""
         return [row.model_dump() for row in self.rows]
 
     def csv(self) -> str:
-        """Return a line for each score, as `--format csv` prints it; cells that a spreadsheet would take for a formula are
-        text."""
+        """Return CSV with a line for each score, as `--format csv` prints it; cells that a spreadsheet would take for a
+        formula are escaped."""
         return csv_table([*ScoreRow.model_fields, *ORIGIN], table_rows(self))
 
     def latex(self) -> str:
-        """Return one booktabs table a protocol, tasks across, as `--format latex` prints it."""
+        """Return a booktabs table for each protocol, with a column for each task, as `--format latex` prints it."""
         return paper_document(self).latex()
 
     def markdown(self) -> str:
-        """Return the same as GitHub's Markdown."""
+        """Return the tables of `latex` as GitHub's Markdown."""
         return paper_document(self).markdown()
 
     def plot(self, protocol: str | None = None, *, axes: Axes | None = None) -> Axes:
-        """Return a protocol's scores task by task, with their 95 % intervals: of its first metric and aggregation.
+        """Plot a protocol's main scores with their 95 % intervals, a row for each task, and return the axes.
 
-        protocol: as the tables name it, the first one by default; axes: matplotlib's, to draw on; None: those of a new
-        figure. Raises StsbenchError for a protocol that was not measured.
+        protocol: as the tables name it, by default the first; axes: matplotlib's, to draw on; None: those of a new
+        figure. Raises StsbenchError for a protocol that was not measured, and where nothing was.
         """
         from stsbench.display.style import interval_axes
 
@@ -137,7 +137,7 @@ class Result(Scores, InFolder, Reported):
         if label not in known:
             near = did_you_mean(str(label), known)
             raise StsbenchError(f"protocol={shorten(protocol)}: not among what was measured{near}")
-        rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # one average
+        rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # Avg is enough
         lead = rows[0]
         rows = [row for row in rows if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
         names = [f"{row.task}, {row.subset}" if row.subset else row.task for row in rows]
@@ -147,12 +147,12 @@ class Result(Scores, InFolder, Reported):
                              f"{what}{unit}, 95 % interval", title=f"{encoder(self)}\n{table_title(self, label)}", axes=axes)
 
     def write(self) -> None:
-        """Write the run file and, for people and spreadsheets, the scores: the folder appears whole, or not at all."""
-        if not self.records:  # what has this name may be another run
+        """Write the run folder, with the run file and the scores as CSV, whole or not at all. Raises StsbenchError."""
+        if not self.records:  # nothing is written, and a folder of this name may be another run
             self.folder = temporary("run")
         if not self.observed:
             return
-        # A name that nobody else uses, so that runs which end at one moment do not write into each other.
+        # A unique name, so that runs which end at the same moment do not write into one folder.
         building = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:12]}.tmp")
         try:
             write_run(building / RUN, list(zip(self.records, self.observed, strict=True)))
@@ -170,8 +170,8 @@ class Result(Scores, InFolder, Reported):
         self.observed = []
 
     def read_missing(self) -> None:
-        """Take up from the folder what failed and what was left out when it was measured. Raises StsbenchError, naming the
-        file, where that is not reasons by name."""
+        """Add the failures and left-out tasks that the run folder stores. Raises StsbenchError, naming the file, where they
+        are not a mapping from names to reasons."""
         if (path := self.folder / MISSING).is_file():
             stored = read_json_object(path)
             for key, reasons in self._missing().items():
@@ -186,7 +186,7 @@ class Result(Scores, InFolder, Reported):
 
 @contextmanager
 def save_on_exit(result: Result, log: Callable[[str], None]) -> Iterator[None]:
-    """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
+    """Write `result` when the block ends, also where it ends by Ctrl-C, lack of memory or an error in this package."""
     try:
         yield
     except BaseException:
@@ -200,10 +200,10 @@ def save_on_exit(result: Result, log: Callable[[str], None]) -> Iterator[None]:
 
 
 def claim(building: Path, folder: Path) -> Path:
-    """Rename `building` to `folder`, or to the first of folder-2, folder-3, ... that is free; returns the name it got.
+    """Rename `building` to `folder`, or to the first of folder-2, folder-3, ... that is free, and return its new path.
 
-    A run never overwrites another: the system renames a folder onto nothing or onto an empty folder, and of several
-    processes one succeeds. To look first, and rename then, loses the runs that do both at one moment.
+    A run never overwrites another: the system renames a folder only to a free name or onto an empty folder, and of several
+    processes one succeeds. A check before the renaming would lose runs of processes that pass it at the same moment.
     """
     candidate, number = folder, 2
     while True:

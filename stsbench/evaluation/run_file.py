@@ -1,7 +1,7 @@
-"""A run: one Parquet file with its records and what they observed, a row a record, in the order of measuring.
+"""Run files: one Parquet file with the records of a run and their observations, a row for each record, in order.
 
 Columns: `name`; `created`; `encoder`, `protocol`, `data`, `counts` and `provenance`, each a JSON text; `scores`, a list of
-what a ScoreRow holds; `observations`, digests as a JSON text; and the columns of `stsbench.evaluation.columns`.
+the fields of ScoreRow; `observations`, digests as a JSON text; and the columns of `stsbench.evaluation.columns`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
 _TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")  # JSON
 _RECORD = ("name", "created", *_TEXTS, "scores")
 _NAME = re.compile(r"[\w.-]{1,1000}")
-_MOST_KEPT = 32_000_000  # bytes of a table that is kept after it was read
-Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
+_MOST_KEPT = 32_000_000  # bytes; a larger table is not kept in memory for the next record
+Item = tuple[Record, Observations]  # a record and its observations
 
 
 def run_folder(run: str | Path | InFolder) -> Path:
-    """Return where a run is. StsbenchError: it is neither a folder nor anything that has one."""
+    """Return the folder of a run. Raises StsbenchError for what is neither a path nor has a `folder`."""
     folder = run if isinstance(run, str | Path) else getattr(run, "folder", None)
     if folder is None:
         raise StsbenchError(f"a run is a folder, or what made it, not of type {type(run).__name__}")
@@ -48,12 +48,12 @@ def write_run(path: Path, items: Sequence[Item]) -> None:
 
 
 def run_bytes(items: Sequence[Item], path: Path) -> bytes:
-    """Return the content of a run file; path: what to call it where a record is not valid. Raises StsbenchError for that."""
+    """Return the content of a run file. Raises StsbenchError, naming `path`, where a record is not valid."""
     import pyarrow as pa
 
     for record, _ in items:
         try:
-            parsed(record.model_dump_json())  # changed since it was made: a score that is NaN now would be written as null
+            parsed(record.model_dump_json())  # a record may have been changed since: a score of NaN would be written as null
         except ValueError as error:
             name = record_name(record)
             raise StsbenchError(f"{path}: not written, since {name} is not a valid record: {error}") from error
@@ -77,8 +77,8 @@ def _score_type() -> Any:
 
 
 def run_file(run: str | Path) -> Path:
-    """Return the file of a run: itself, that of a run folder, or of a training its test's. Raises StsbenchError where
-    there is none."""
+    """Return the path of the run file of a run: `run` itself, or the file in a run folder, or in eval/ of a training's
+    folder. Raises StsbenchError where there is none."""
     folder = Path(run)
     if folder.name == RUN and folder.is_file():
         return folder
@@ -132,7 +132,7 @@ def _record(path: Path, row: dict[str, Any]) -> Record:
     parts = ['"created": ' + json.dumps(row["created"]), *(f'"{key}": {row[key]}' for key in _TEXTS)]
     try:
         for key in _TEXTS:
-            try:  # each by itself, so that none says more than it is asked for
+            try:  # each text is parsed by itself, so that none can add fields outside of its own
                 check_json(row[key])
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from error
@@ -145,8 +145,8 @@ def _record(path: Path, row: dict[str, Any]) -> Record:
 
 
 def read_observations(run: str | Path, record: Record) -> Observations:
-    """Return what a record of the run (`run_file`) observed. Raises StsbenchError, naming the file, where it is damaged,
-    or does not hold what the record names."""
+    """Return the observations of a record in a run (`run_file`). Raises StsbenchError, naming the file, where it is damaged
+    or their digest is not the record's."""
     observations = read_own_observations(run, record)
     if (stored := record.observations.shared) is None:
         return observations
@@ -157,7 +157,7 @@ def read_observations(run: str | Path, record: Record) -> Observations:
 
 
 def read_own_observations(run: str | Path, record: Record) -> Observations:
-    """As `read_observations`, without what stands in a shared file."""
+    """Return the observations as `read_observations` does, without those in a shared file."""
     path = run_file(run)
     rows, table = _observed(path, _stamp(path))
     if table.nbytes > _MOST_KEPT:
@@ -174,8 +174,8 @@ def read_own_observations(run: str | Path, record: Record) -> Observations:
 
 
 def read_shared(path: Path, digest: str) -> Observations:
-    """Return what a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another
-    digest."""
+    """Return the observations in a file of `shared_bytes`. Raises StsbenchError, naming the file, where it is damaged or has
+    another digest."""
     path = path.resolve()
     shared = _shared(path, digest, _stamp(path))
     if sum(array.nbytes for array in shared.arrays.values()) > _MOST_KEPT // 16:
@@ -184,7 +184,7 @@ def read_shared(path: Path, digest: str) -> Observations:
 
 
 def shared_bytes(observations: Observations) -> bytes:
-    """Return the content of a file of what the data decide. Raises StsbenchError where nobody would read it."""
+    """Return the content of a file of observations that records share. Raises StsbenchError where it could not be read."""
     try:
         return columns.packed(columns.to_columns([observations]), SHARED_FORM)
     except ValueError as error:
@@ -192,7 +192,7 @@ def shared_bytes(observations: Observations) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return a file's time and size, by which another content is noticed. Raises StsbenchError where there is none."""
+    """Return a file's time and size, which change with its content. Raises StsbenchError for a missing file."""
     try:
         status = path.stat()
     except OSError:
@@ -200,9 +200,9 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-@lru_cache(maxsize=4)  # each takes some megabytes, and records are asked for one run after another
+@lru_cache(maxsize=4)  # few, as a table takes some megabytes and records are read one run after another
 def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
-    """Name -> row, and the table of observations."""
+    """Return record name -> row number, and the table of observations, of a run file."""
     with _naming(path):
         table = columns.whole_table(columns.opened(path, RUN_FORM, (*_RECORD, columns.LAYOUT)))
         names = table.column("name").to_pylist()
@@ -228,13 +228,13 @@ def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Whatever pyarrow and numpy raise for a damaged file becomes a StsbenchError that names it."""
+    """Turn any error that pyarrow and numpy raise for a damaged file into a StsbenchError that names the file."""
     try:
         yield
     except StsbenchError:
         raise
     except Exception as error:  # pyarrow has its own kinds of errors, and passes on numpy's
-        if isinstance(error, OSError) and error.errno is not None:  # else it is pyarrow's word for a damaged file
+        if isinstance(error, OSError) and error.errno is not None:  # pyarrow's OSError for a damaged file has no errno
             raise StsbenchError(f"{path} cannot be read: {_line(error)}") from error
         kind = "run file" if path.name == RUN else "file of observations"
         raise StsbenchError(f"{path} is not a valid {kind}: {_line(error)}") from error
@@ -245,31 +245,31 @@ def _line(error: Exception) -> str:
 
 
 def runs_below(folder: Path, *patterns: str) -> list[Path]:
-    """Return the run folders below `folder` that these patterns match, without those that a killed process was building."""
+    """Return the run folders below `folder` that match the patterns, without incomplete ones that a killed process left."""
     files = (path for pattern in patterns for path in folder.glob(f"{pattern}/{RUN}" if pattern else RUN))
     return sorted({path.parent for path in files if not leftover(path.parent)})
 
 
 def tested_seeds(folder: Path) -> list[Path]:
-    """Return the runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
+    """Return the tested training runs in a folder of `stsbench train --seeds`; [] for any other folder."""
     if not (folder / "seeds.json").is_file():
         return []
     return sorted(path.parents[1] for path in folder.glob(f"seed-*/eval/{RUN}"))
 
 
 def prompt_runs(folder: Path) -> list[Path]:
-    """Return the runs behind its prompts, of the folder of a study of prompts, without the default and the controls; none of
-    another folder."""
+    """Return the runs of a prompt study's folder, one for each prompt, without those of the default prompt and the controls;
+    [] for any other folder."""
     return sorted(path.parent for path in folder.glob(f"*-prompt/{RUN}") if path.parent.name.partition("-")[0].isdigit()
                   and not path.parent.name.endswith(("-no-prompt", "-neutral-prompt")))
 
 
 def run_folders(side: Any) -> list[Path]:
-    """Return the run folders that a side of a comparison names: itself, those inside it, or of several names with commas;
-    a list of such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds
-    those of its seeds."""
+    """Return the run folders of one side of a comparison: a run folder, a folder of runs (an entry of the leaderboard, a
+    training with several seeds), several of them separated by commas or in a list, or what `evaluate` returned. Raises
+    StsbenchError for the name of a leaderboard entry that is not a path."""
     if isinstance(side, list | tuple):
-        # A Path in a list is a run itself: `compare` may be given what this gave. One that is there twice is refused there.
+        # A Path in a list is a run: `compare` accepts what this function returned, and refuses a run that is listed twice.
         return [run for part in side for run in ([part] if isinstance(part, Path) else run_folders(part))]
     folder = Path(getattr(side, "folder", side))
     text = str(folder)
@@ -290,7 +290,7 @@ def run_folders(side: Any) -> list[Path]:
 
 
 def _trained(folder: Path) -> str:
-    """Return where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
+    """Return a hint on where the records of a training's folder are, or how to get them; "" for any other folder."""
     if (folder / "begun.json").is_file():
         return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
     if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):

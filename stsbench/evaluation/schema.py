@@ -1,11 +1,11 @@
-"""What a protocol declares: its settings, the arrays it observes, its metrics with direction, unit, decimals and range.
+"""Declarations of a protocol: its settings, the arrays it observes, its metrics with direction, unit, decimals and range.
 
 Settings are a frozen pydantic model, each field with its type, default, meaning and source:
 
     class TopSettings(Settings):
         share: Fraction = setting(0.1, "the share of the pairs that counts", "our choice")
 
-Every setting is checked before anything is encoded. The values as a record holds them are `checked(...)`.
+Every setting is checked before anything is encoded; `checked` returns the values as a record holds them.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from stsbench.settings import setting as setting
 
 Better = Literal["higher", "lower", "neither"]
 Range = tuple[float, float]
-TOLERANCE = 1e-6  # rounding of a score at an end of its range
+TOLERANCE = 1e-6  # a score may exceed an end of its range by rounding
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of a protocol, as its rows hold it.
+    """Declaration of one metric of a protocol.
 
-    better: which of two scores wins; neither: the metric describes, and ranks nothing. scale: what the rows are multiplied
-    by, 100 as papers print correlations and shares, or 1. digits: decimals that are shown. range: both ends included, in the
-    unit of the rows; a score beyond them is an error. title: its heading, where that is not the name with a capital.
-    development: of development data; in the record, and on no leaderboard. shows_interval: a table has its interval, too, as
-    it has that of the first metric: of values that are used by themselves, such as thresholds.
+    better: which of two scores is better; neither: the metric describes, and ranks nothing. scale: the factor of the scores
+    in rows, 100 as papers print correlations and shares, or 1. digits: decimals that are shown. range: both ends included,
+    in the unit of the rows; a score outside is an error. title: its heading, where that is not the name with a capital.
+    development: measured on development data; in the record, and on no leaderboard. shows_interval: tables show its interval
+    as they show that of the first metric, for values that are used by themselves, such as thresholds.
     """
 
     better: Better = "higher"
@@ -71,7 +71,7 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """Return sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
+        """Return -1 or 1: scores sorted by sign * score have the best first, or the smallest where better is "neither"."""
         return -1 if self.better == "higher" else 1
 
     def holds(self, value: float) -> bool:
@@ -86,16 +86,15 @@ _NUMPY = {"float": "f", "int": "i", "uint": "u", "bool": "b", "number": "fiu"}
 
 @dataclass(frozen=True)
 class Array:
-    """One array that a protocol observes.
+    """Declaration of one array that a protocol observes.
 
-    kind: number stands for whole numbers and others. shape: a letter for each dimension, n for the number of items of the
-    set; one letter is one length, wherever it stands, a digit is that length, and "" is a single number. optional: not every
-    record has it.
+    kind: "number" allows whole numbers and floats. shape: a letter for each dimension, n for the number of items of the set;
+    a letter is the same length in all arrays, a digit is that length, and "" is a single number. optional: not every record
+    has the array.
 
-    shared: the data alone decide it, so all encoders have the same; or the data and the settings named here. rounded: a
-    leaderboard may round these float64 values where no score moves. per_item: the encoder's own value of each item (a
-    similarity, a class); records in which all are the same are of one encoder. indices: positions of the set's items, none
-    twice.
+    shared: it depends on the data alone, or on the data and the settings named here, so that all encoders have the same.
+    rounded: a leaderboard may round these float64 values where no score changes. per_item: the encoder's value for each item
+    (a similarity, a class); records in which all these are equal are of one encoder. indices: distinct positions of items.
     """
 
     kind: Kind
@@ -115,7 +114,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Names:
-    """A list of short names beside the arrays. length: a letter or a digit as in `Array.shape`, or "*" for any number."""
+    """Declaration of a list of short names. length: a letter or a digit as in `Array.shape`, or "*" for any number."""
 
     length: str = "*"
     shared: bool = False
@@ -156,19 +155,19 @@ def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[s
         raise ScoreError(f"{key} of the observations has the shape {shape}, which does not fit {others}")
 
 
-# Which item each row of a user's own set is, as `DataSet.items` numbers them: declared by protocols that count items, and
-# put beside what they observe where rows repeat.
+# The array with the number of each row's item in a user's own set (`DataSet.items`). Protocols that count items declare it,
+# and it is observed where rows repeat.
 ITEM = "item"
 REPEATED = {ITEM: Array("int", optional=True, shared=True)}
 SHARED = dict.fromkeys(SENTENCES, Array("uint", optional=True, shared=True))
 CORRELATION = Metric(range=(-100.0, 100.0))
 SHARE = Metric(range=(0.0, 100.0))  # an accuracy, a recall: x 100
 DEV_CORRELATION, DEV_SHARE = replace(CORRELATION, development=True), replace(SHARE, development=True)
-UNDECLARED = Metric("neither")  # nothing is known of the scores of a protocol that is not installed
+UNDECLARED = Metric("neither")  # for metrics of a protocol that is not installed
 
 
 def find_metric(metrics: Mapping[str, Metric], name: str) -> Metric | None:
-    """Return the metric called `name`, that of its family ("recall" of "recall@10"), or "*", what is said of all others."""
+    """Return the metric declared as `name`, as its family ("recall" for "recall@10") or as "*"; None without any of them."""
     return metrics.get(name) or metrics.get(name.partition("@")[0]) or metrics.get("*")
 
 
@@ -177,7 +176,7 @@ T = TypeVar("T")
 
 
 class Settings(Base):
-    """The settings of one protocol, in the order of its records."""
+    """Base class of a protocol's settings, whose order is that in its records."""
 
     model_config = ConfigDict(validate_default=True)
 
@@ -186,7 +185,7 @@ SettingsModel = type[Settings]
 
 
 def requirement(text: str) -> PydanticCustomError:
-    """Return what a validator raises: the line reads "PROTOCOL: KEY `text`, not VALUE"."""
+    """Return the error for a validator to raise; its message becomes "PROTOCOL: KEY `text`, not VALUE"."""
     return PydanticCustomError("requirement", "{text}", {"text": text})
 
 
@@ -217,9 +216,9 @@ Factor = Annotated[float, Field(gt=0, lt=1e12)]
 Text = Annotated[str, Field(min_length=1)]
 """A text that is not empty."""
 AnyOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different)]
-"""Different values of one type, or none. One value alone is a list of one."""
+"""A list of different values of one type, which may be empty. A single value stands for a list of one."""
 SomeOf = Annotated[list[T], BeforeValidator(_as_list), AfterValidator(_different), AfterValidator(_filled)]
-"""Different values of one type, at least one. One value alone is a list of one."""
+"""A list of at least one value, all different and of one type. A single value stands for a list of one."""
 
 
 def _of_vectors(value: Any, of_vectors: Any) -> Any:
@@ -236,13 +235,13 @@ Similarity = Annotated[
     Literal["cosine", "dot", "euclidean", "manhattan"],
     WrapValidator(lambda value, of_vectors: value if value in names(GROUP) else _of_vectors(value, of_vectors)),
 ]
-"""Of two vectors, or the name of what an extension compares two texts by (encoders/similarity.py)."""
+"""A similarity of two vectors, or the name of an extension's similarity of two texts (encoders/similarity.py)."""
 
 
 def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) -> dict[str, Any]:
-    """Return all settings of `model` as a record holds them, those not in `settings` by their defaults.
+    """Return all settings of `model` as a record holds them, with defaults for those not in `settings`.
 
-    Raises StsbenchError, one line naming protocol and setting, for the first that is unknown or wrong.
+    Raises StsbenchError, naming the protocol and the setting, for the first setting that is unknown or invalid.
     """
     for key in settings:
         if key not in model.model_fields:

@@ -1,4 +1,4 @@
-"""Scores as tables: for people, as papers print them (LaTeX, Markdown), and as CSV rows for programs."""
+"""Tables of scores: for the terminal, as papers print them (LaTeX, Markdown), and as CSV rows for programs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from stsbench.metrics.bootstrap import FEWEST_DRAWS
 from stsbench.metrics.power import Measurement, few_items
 from stsbench.wording import counted, without_paths
 
-ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
+ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns after those of ScoreRow
 SAMPLE = "sample data: not comparable with published numbers"
-_WEIGHTS = {"name", "weights", "tokenizer", "fitted_on"}  # of a spec: what a record names otherwise, or by a digest
-_LISTED = 8  # names that a sentence holds
-_HEADLINES = 3  # tasks without an average that the last line holds with their intervals
+_WEIGHTS = {"name", "weights", "tokenizer", "fitted_on"}  # keys of a spec that are not settings: names and digests
+_LISTED = 8  # the most names that a sentence lists
+_HEADLINES = 3  # the most tasks without an average that a headline lists with their intervals
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
@@ -34,7 +34,7 @@ def format_score(row: ScoreRow) -> str:
 
 
 def interval(row: ScoreRow) -> str:
-    """Return the 95 % interval, or nothing."""
+    """Return the 95 % interval as text with the decimals of its metric; "" for a row without one."""
     if row.low is None or row.high is None:
         return ""
     digits = declared_metric(row).digits
@@ -42,20 +42,20 @@ def interval(row: ScoreRow) -> str:
 
 
 def main_rows(result: Scores, protocol: str) -> list[ScoreRow]:
-    """Return a protocol's rows without the subsets of what is also given as a whole (a year's subsets).
+    """Return a protocol's rows without those of subsets whose task also has a score as a whole (a year's subsets).
 
-    An average stands behind the tasks it is of, and other tasks behind the average.
+    An average follows the tasks that it averages, and other tasks follow the average.
     """
     rows = [row for row in result.rows if row.protocol == protocol]
     whole = {(row.task, row.metric) for row in rows if row.subset is None}
     rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
-    if len(equal_aggregations(rows)) > 1:  # all give the same scores: one row says so
+    if len(equal_aggregations(rows)) > 1:  # the aggregations give the same scores, of which one is enough
         rows = [row.model_copy(update={"aggregation": None}) for row in rows if row.aggregation == rows[0].aggregation]
     return _ordered(rows)
 
 
 def equal_aggregations(rows: Sequence[ScoreRow]) -> list[str]:
-    """Return the aggregations of these rows where each of them gives the same scores: no set has subsets. Else []."""
+    """Return the aggregations of these rows where all give the same scores, as they do without subsets; else []."""
     scores: dict[str | None, list[tuple[str, str | None, str, float]]] = {}
     for row in rows:
         scores.setdefault(row.aggregation, []).append((row.task, row.subset, row.metric, row.value))
@@ -70,7 +70,7 @@ def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
     inside, items = set(), 0
     for row in rows:
         if row.task not in AVERAGES and (row.metric, row.aggregation) == (average.metric, average.aggregation):
-            # The n of an average counts the items of its tasks, which come first in a protocol's order.
+            # The averaged tasks come first in a protocol's order, and the n of the average is the sum of theirs.
             if items == average.n:
                 break
             inside.add(row.task)
@@ -81,7 +81,7 @@ def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
 
 
 def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
-    """Return (task, subset) -> its first score: the one that a protocol reports before the others."""
+    """Return (task, subset) -> its first row, which holds the protocol's main score."""
     first: dict[tuple[str, str | None], ScoreRow] = {}
     for row in rows:
         first.setdefault((row.task, row.subset), row)
@@ -97,7 +97,7 @@ def protocol_label(result: Scores, protocol: str) -> str:
 
 
 def table_title(result: Scores, protocol: str) -> str:
-    """Return the line above a protocol's table, with whatever makes its scores incomparable."""
+    """Return the title of a protocol's table, with the reasons why its scores are not comparable with others."""
     rows = main_rows(result, protocol)
     title = protocol_label(result, protocol)
     plain = list(dict.fromkeys(row.metric for row in rows if declared_metric(row).scale == 1))
@@ -109,7 +109,7 @@ def table_title(result: Scores, protocol: str) -> str:
 
 
 def _incomparable(result: Scores, protocol: str) -> str:
-    """Return whatever of the data makes a protocol's scores incomparable, in brackets; "" for nothing."""
+    """Return, in brackets, why the data make a protocol's scores incomparable with published ones; "" where they do not."""
     its = [record for record in result.records if record.protocol.label == protocol]
     of_sample = any(record.data.text_version == "sample" for record in its)
     notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in its)
@@ -122,14 +122,14 @@ def _incomparable(result: Scores, protocol: str) -> str:
 
 
 def remarks(result: Scores) -> list[str]:
-    """Return what must be said below the tables."""
+    """Return the notes below the tables, on missing averages, unknown data, small parts, repeated items and prompts."""
     lines = []
     for label, protocol in sorted({record.protocol.label: record.protocol for record in result.records}.items()):
         kind = load_protocol(protocol.name)
         others = any(part["protocol"] != kind.name for part in presets().get(label, {}).get("parts", ()))
         averaged = kind(protocol.settings).averaged
         if others or not averaged:
-            continue  # a paper with a trained head, too, reports other averages, or none
+            continue  # a preset with other protocols, such as one with a trained head, has other averages or none
         if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
             lines.append(f"No average for {label}: the {kind.title} average is the mean of all {len(averaged)} tasks.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
@@ -149,7 +149,7 @@ def repeated_in_record(record: Record) -> str:
 
 
 def _few(result: Scores) -> list[str]:
-    """Return a sentence for each protocol with tasks of few items, by their first scores."""
+    """Return a sentence for each protocol with tasks of few items, with the intervals of their main scores."""
     lines = []
     labels = list(dict.fromkeys(row.protocol for row in result.rows))
     for label in labels:
@@ -168,7 +168,7 @@ def _few(result: Scores) -> list[str]:
 
 
 def part_sizes(rows: Sequence[ScoreRow]) -> dict[str, int]:
-    """Return the parts that an average of parts (`mean`, `wmean`) counts, with their items. rows: of one protocol."""
+    """Return part -> number of items, of the parts that `mean` and `wmean` average. rows: of one protocol."""
     averaged = {(row.task, row.metric) for row in rows if row.subset is None and row.aggregation in OF_PARTS}
     sizes: dict[str, int] = {}
     for row in rows:
@@ -178,8 +178,8 @@ def part_sizes(rows: Sequence[ScoreRow]) -> dict[str, int]:
 
 
 def small_parts_in_words(sizes: Mapping[str, int]) -> str:
-    """Return a sentence on those of an average's parts that are too small to rank by; "" where there is none. sizes: part
-    -> its items."""
+    """Return a sentence on an average's parts with too few items to rank by; "" without any. sizes: part -> number of
+    items."""
     small = small_parts(sizes)
     if not small:
         return ""
@@ -190,8 +190,8 @@ def small_parts_in_words(sizes: Mapping[str, int]) -> str:
 
 
 def task_prompts(records: Iterable[Record]) -> dict[str, str]:
-    """Return protocol -> the prompts, and the routes where there are several, of its tasks, as the records' provenance
-    has them; nothing where no text had one."""
+    """Return protocol -> a text with the prompts and routes of its tasks, from the provenance of records; protocols without
+    any are left out."""
     tasks: dict[str, dict[str, list[str]]] = {}
     for record in records:
         prompts, routes = (record.provenance.get(key) or {} for key in ("prompts", "routes"))
@@ -216,8 +216,8 @@ def altered_tasks(result: Scores, protocol: str) -> set[str]:
 
 
 def headlines(result: Scores) -> list[str]:
-    """Return a line for each protocol, with intervals: its average, or the first score of each task. One protocol of more
-    than three tasks without an average has none."""
+    """Return a line for each protocol: its average, or the main score of each task, with intervals where there are at most
+    three. A single protocol of more than three tasks without an average has no line."""
     lines, labels = [], dict.fromkeys(row.protocol for row in result.rows)
     for label in labels:
         rows = list(firsts(main_rows(result, label)).values())
@@ -239,7 +239,7 @@ def headlines(result: Scores) -> list[str]:
 
 
 def _same_averages(rows: Sequence[ScoreRow]) -> bool:
-    """Return whether Avg and Avg-full are printed alike, with their intervals."""
+    """Return whether Avg and Avg-full, with their intervals, are equal to the printed decimals."""
     printed: dict[str, list[tuple[str, ...]]] = {task: [] for task in AVERAGES}
     for row in rows:
         if row.task in AVERAGES:
@@ -248,7 +248,7 @@ def _same_averages(rows: Sequence[ScoreRow]) -> bool:
 
 
 def score_tables(result: Scores) -> list[Table]:
-    """Return one table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
+    """Return a table for each protocol: a row a task, a column a metric and aggregation, 95 % intervals of main scores."""
     return [_score_table(result, protocol) for protocol in dict.fromkeys(row.protocol for row in result.rows)]
 
 
@@ -279,7 +279,7 @@ def _score_table(result: Scores, protocol: str) -> Table:
 def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
     lead = firsts(rows)
     named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
-    # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
+    # Metrics of a task may have different n (pairs, sentences, development items), of which the first is shown.
     several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
     counts = f"n of {_score_words(lead.values())}" if several else "n"
     columns = [Column("task", named), Column(counts, [row.n for row in lead.values()])]
@@ -287,7 +287,7 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
         scores = {(row.task, row.subset): row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)}
         declared = declared_metric(next(iter(scores.values())))
         cells: list[Estimate | None] = []
-        for key in lead:  # the first score of a task has its interval, and others whose metric is read with it
+        for key in lead:  # intervals are shown for a task's main score and for metrics that declare `shows_interval`
             row = scores.get(key)
             shown = row is not None and (row is lead[key] or declared_metric(row).shows_interval)
             cells.append(None if row is None else Estimate(row.value, row.low, row.high) if shown else Estimate(row.value))
@@ -297,20 +297,20 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
 
 
 def _estimate(row: ScoreRow, first: bool) -> Estimate:
-    """Return a score; the first one of a task has its interval, and others whose metric is read with it."""
+    """Return a score, with its interval for the main score of a task and for metrics that declare `shows_interval`."""
     return Estimate(row.value, row.low, row.high) if first or declared_metric(row).shows_interval else Estimate(row.value)
 
 
 def _score_words(rows: Iterable[ScoreRow]) -> str:
-    """Return the score that a column about each row's first one speaks of."""
+    """Return the metric and aggregation of the rows where all have the same, "the first score" where they differ."""
     names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
     return names.pop() if len(names) == 1 else "the first score"
 
 
 def table_rows(result: Scores) -> list[dict[str, Any]]:
-    """Return every row at full precision: the keys of the JSON rows, then ORIGIN, whatever makes two scores incomparable.
+    """Return every row at full precision as a dictionary: the fields of ScoreRow, then ORIGIN.
 
-    settings: those that are not the default. An average has what its protocol's records have in common, else "mixed".
+    settings: those that are not the default. In ORIGIN, an average has the value of all its protocol's records, or "mixed".
     """
     origins = [_origin(record) for record in result.records]
     rows = [{**row.model_dump(), **origin} for record, origin in zip(result.records, origins, strict=True)
@@ -332,7 +332,7 @@ def _origin(record: Record) -> dict[str, Any]:
 
 
 def paper_document(result: Scores) -> Document:
-    """Return one table a protocol as papers print it: a line a metric, tasks across, one average (not `Avg-full`)."""
+    """Return a table for each protocol as papers print it: a row for each metric, a column for each task, no `Avg-full`."""
     tables = []
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
@@ -348,17 +348,17 @@ def paper_document(result: Scores) -> Document:
 
 
 def encoder(result: Scores) -> str:
-    """Of what the scores are; "" without any."""
+    """Return the description of the encoder that was scored (`encoder_in_words`); "" without scores."""
     return encoder_in_words(result.records[0]) if result.records else ""
 
 
 def encoder_name(record: Record) -> str:
-    """Return its name without folders of this machine; of the model that a training kept, the name of its run folder."""
+    """Return the encoder's name without local folders; for a training's model in best/, the name of the run folder."""
     return without_paths(re.sub(r"[/\\]best[/\\]?$", "", str(record.encoder.spec["name"])))
 
 
 def encoders_in_words(records: Sequence[Record]) -> list[str]:
-    """Return `encoder_in_words` of each, and of those that would be called alike the settings in which they differ."""
+    """Return `encoder_in_words` of each record, followed, for equal descriptions, by the settings in which they differ."""
     names = list(map(encoder_in_words, records))
     settings = [flatten({key: value for key, value in record.encoder.spec.items() if key not in _WEIGHTS})
                 for record in records]
@@ -372,7 +372,7 @@ def encoders_in_words(records: Sequence[Record]) -> list[str]:
 
 
 def encoder_in_words(record: Record) -> str:
-    """Return its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
+    """Return the encoder's name and the settings that change its vectors, such as "minilm, pooler cls"."""
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     options = spec.get("options") or {}

@@ -1,1 +1,1 @@
-"""What few need: folders that the core finds through entry points alone, and works without."""
+"""Extensions: optional features, which the core finds through entry points alone and works without."""

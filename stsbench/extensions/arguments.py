@@ -1,4 +1,4 @@
-"""What editors and type checkers see of all extensions that come with stsbench together. Nothing imports it at run time."""
+"""The keyword arguments of all extensions together, for editors and type checkers. Not imported at run time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stsbench.extensions.server.options import ServerArguments
 
 
 class EncoderArguments(CoreArguments, DecoderArguments, ServerArguments, total=False):
-    """Options of an encoder, as arguments of a function."""
+    """Options of an encoder as keyword arguments."""
 
 
 class ComputeArguments(EncoderArguments, total=False):
-    """The same, and in which processes it computes."""
+    """Options of an encoder and of the processes that compute it, as keyword arguments."""
 
     devices: str | None
     processes: int | None
@@ -25,7 +25,7 @@ class ComputeArguments(EncoderArguments, total=False):
 
 
 class EvaluateArguments(ComputeArguments, MeasureArguments, total=False):
-    """Options of `evaluate`, as its arguments."""
+    """Options of `evaluate` as keyword arguments."""
 
     protocols: str | Sequence[str]
     tasks: str | Sequence[str] | None

@@ -1,4 +1,4 @@
-"""What editors and type checkers see of the functions that extensions add to `stsbench`. Nothing imports it at run time."""
+"""The functions that extensions add to `stsbench`, for editors and type checkers. Not imported at run time."""
 
 from stsbench.extensions.fit.fit import fit as fit
 from stsbench.extensions.installation.report import doctor as doctor

@@ -1,18 +1,18 @@
-"""Losses as functions of tensors: those of methods, by their names, and those that they are made of.
+"""Losses as functions of tensors: the loss of each method, by the method's name, and the parts of such losses.
 
     from stsbench import losses
 
     losses.simcse(anchors, positives, negatives, temperature=0.05).backward()
 
-Vectors are (n, d), row by row; defaults are the papers'; each is what the method of that name computes. The names load on
-first use, and torch with them.
+Vectors are (n, d), row by row; defaults are those of the papers. A method with the name of a function computes that
+function. The names load on first use, and torch with them.
 """
 
 from typing import TYPE_CHECKING
 
 from stsbench.registry import lazy_names
 
-if TYPE_CHECKING:  # what an editor and mypy see
+if TYPE_CHECKING:  # editors and mypy cannot follow lazy names
     from stsbench.losses.contrastive import *  # noqa: F403
     from stsbench.losses.group import *  # noqa: F403
     from stsbench.losses.labelled import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What losses and the options of methods may be asked for by name. Imports no torch: options are read without it."""
+"""Named choices of losses, which methods' options take, too. Imports no torch, so that options are read without it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import AfterValidator
 
 Similarity = Literal["cosine", "dot"]
 RegressedSimilarity = Literal["cosine", "rescaled_cosine"]
-# What a classifier of sentence pairs sees of two vectors u and v, named blocks. difference: |u - v|; product: u * v;
-# max_square: max(u, v)^2, all element by element
+# Input blocks of a classifier of sentence pairs with the vectors u and v, elementwise. difference: |u - v|; product: u * v;
+# max_square: max(u, v)^2
 Feature = Literal["u", "v", "difference", "product", "max_square"]
 SBERT_FEATURES: tuple[Feature, ...] = ("u", "v", "difference")
 Reduction = Literal["mean", "sum"]
@@ -47,7 +47,7 @@ Features = Annotated[tuple[Feature, ...], AfterValidator(_some_and_different)]  
 
 
 def check_directions(directions: Sequence[str], partition: str, hardness: str, strength: float) -> None:
-    """Raise ValueError for choices that do not go together."""
+    """Raise ValueError for unknown or repeated directions, and for choices that contradict one another."""
     if "query_to_doc" not in directions or len(set(directions)) < len(directions) or not set(directions) <= set(DIRECTIONS):
         raise ValueError(f"directions are query_to_doc and others of {', '.join(DIRECTIONS)}, each once")
     if partition == "per_direction" and {"query_to_query", "doc_to_doc"} & set(directions):

@@ -1,5 +1,5 @@
-"""InfoNCE: each anchor's own positive against every positive and every hard negative of the batch; NT-Xent: of 2N views
-each has its counterpart as positive and all other views as negatives. In general, and as methods take them."""
+"""Contrastive losses: InfoNCE, with the positives of the other rows and all hard negatives of a batch as negatives; NT-Xent,
+with all other views of a batch as negatives; and the methods' losses that are forms of one of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def info_nce(
     alpha: float = 1.0,
     start: int = 0,
 ) -> Tensor:
-    """Return InfoNCE, the mean over anchors q_i, whose own positive stands in column t = start + i.
+    """Return InfoNCE, the mean over anchors q_i, the positive of each in row t = start + i of `keys`.
 
         mean over i of -log( exp(s(q_i, k_t)) / Z_i ),
         Z_i = sum_j [ exp(s(q_i, k_j)) + sum_b w_ij exp(s(q_i, m_bj)) ] + sum_l exp(s(q_i, v_l)),
         w_ij = alpha where j = t, else 1
 
     queries: (n, d), this process's anchors; keys: (N, d), the positives of the whole batch; negatives: blocks m_b of
-    (N, d), the hard negatives of the whole batch; stored: v (M, d), negatives of every anchor from elsewhere, such as
+    (N, d), the hard negatives of the whole batch; stored: v (M, d), further negatives of every anchor, such as those of
     earlier batches. s is the cosine over `temperature`, or, with "dot", the plain product q . k without a temperature.
     One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
     Products are taken in float32 at least, also under autocast: a bfloat16 cosine over 0.05 is off by up to 0.08.
@@ -55,8 +55,8 @@ def contrast_logits(
     queries: Tensor, keys: Tensor, *, temperature: float, similarity: Similarity, negatives: Sequence[Tensor] = (),
     stored: Tensor | None = None, alpha: float = 1.0, start: int = 0,
 ) -> list[Tensor]:
-    """Return the exponents of `info_nce`, block by block: (n, N) of the keys and of each block of negatives, then (n, M) of
-    the stored vectors.
+    """Return the logits s of `info_nce`, block by block: (n, N) for the keys and for each block of negatives, then (n, M)
+    for the stored vectors.
 
     Raises ValueError for shapes that do not go together. Call it without autocast.
     """
@@ -79,7 +79,7 @@ def contrast_logits(
 
 
 def as_anchors(queries: Tensor, temperature: float, similarity: Similarity) -> Tensor:
-    """Return what gives the exponents as products with `scaled` vectors: cosines over the temperature, or plain products."""
+    """Return (n, d) anchors whose dot products with `scaled` vectors are cosines over the temperature, or plain products."""
     if similarity != "cosine":
         return scaled(queries, similarity)
     check_positive(temperature=temperature)
@@ -87,7 +87,7 @@ def as_anchors(queries: Tensor, temperature: float, similarity: Similarity) -> T
 
 
 def scaled(vectors: Tensor, similarity: Similarity, eps: float = 1e-8) -> Tensor:
-    """Return the vectors in float32 or better, of norm 1 where the similarity is the cosine. eps: as of `unit`."""
+    """Return the vectors in float32 at least, with norm 1 if the similarity is the cosine. eps: as for `unit`."""
     return unit(vectors, eps) if similarity == "cosine" else wide(vectors)
 
 
@@ -100,13 +100,13 @@ def nt_xent(
     all_second: Tensor | None = None,
     start: int = 0,
 ) -> Tensor:
-    """Return NT-Xent, the mean over this process's 2n views r, of each of which r+ is the text's other view.
+    """Return NT-Xent, the mean over this process's 2n views r; r+ is the other view of the same text.
 
         mean over r of -log( exp(s(r, r+)) / sum over the other 2N - 1 views r' of exp(s(r, r')) )
 
-    first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), those of the
-    whole batch, of which this process's begin at row `start`; by default first and second. s is the cosine over
-    `temperature`. No text (n = 0) gives 0, with a gradient. Products are taken in float32 at least.
+    first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), the views of the
+    whole batch, this process's from row `start` on; by default first and second. s is the cosine over `temperature`. No text
+    (n = 0) gives 0, with a gradient. Products are taken in float32 at least.
     Sources: Chen et al. (2020), SimCLR, Eq. 1; Yan et al. (2021), ConSERT, Eq. 2, whose code adds up the means over the
     first and over the second views: twice this.
     """
@@ -129,7 +129,7 @@ def nt_xent(
 
 
 def _without_self(logits: Tensor, rows: Tensor, start: int) -> Tensor:
-    """Return the logits (n, N) of views among views of the same number, a view itself left out."""
+    """Return the logits (n, N) of first (or second) views with all first (second) views, -inf for a view with itself."""
     itself = torch.zeros_like(logits, dtype=torch.bool)
     itself[rows, rows + start] = True
     return logits.masked_fill(itself, -torch.inf)
@@ -145,9 +145,9 @@ def simcse(
         w_ij = alpha where j = i, else 1
 
     anchors, positives: (n, d), row by row the two views of a sentence; negatives: (n, d), a hard negative of each row, or
-    (k n, d), k blocks of such. s is the cosine over `temperature`, or, with "dot", the plain product. Gives a scalar with a
-    gradient, in float32 at least. Raises ValueError for other shapes: more positives than anchors would count as negatives
-    without a word.
+    (k n, d), k blocks of hard negatives. s is the cosine over `temperature`, or, with "dot", the plain product. Gives a
+    scalar with a gradient, in float32 at least. Raises ValueError for other shapes, as surplus positives would silently
+    become negatives.
     Source: Gao, Yao and Chen (2021), SimCSE, Eq. 1 and 4 (no negatives), 5 (negatives) and 8 (alpha).
 
     >>> import torch
@@ -165,7 +165,7 @@ def promptbert(
     anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float = 0.05,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Return PromptBERT's loss: that of SimCSE, of vectors at [MASK] less that of the template alone.
+    """Return PromptBERT's loss: SimCSE's loss of vectors at [MASK] minus that of the template alone.
 
         mean over i of -log( exp(s(a_i, p_i)) / sum_j [ exp(s(a_i, p_j)) + exp(s(a_i, m_j)) ] )
 
@@ -184,11 +184,11 @@ def diffaug(
     anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, *, temperature: float = 0.05,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Return DiffAug's loss of stage joint: that of SimCSE, of vectors under the two prefixes.
+    """Return DiffAug's loss of its stage joint: SimCSE's loss of vectors encoded with the two prefixes.
 
         mean over i of -log( exp(s(a_i, p_i)) / sum_j [ exp(s(a_i, p_j)) + exp(s(a_i, m_j)) ] )
 
-    The arguments are those of `simcse`. Source: Wang and Lu (2022), DiffAug. That of stage prefix is `sbert_nli`.
+    The arguments are those of `simcse`. Source: Wang and Lu (2022), DiffAug. The loss of its stage prefix is `sbert_nli`.
 
     >>> import torch
     >>> from stsbench import losses
@@ -240,11 +240,11 @@ def sarcse(
 
 
 def infocse(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05) -> Tensor:
-    """Return InfoCSE's contrastive term: SimCSE's loss of vectors behind the projector.
+    """Return InfoCSE's contrastive term: SimCSE's loss of the projector's vectors.
 
         mean over i of -log( exp(s(a_i, p_i)) / sum_j exp(s(a_i, p_j)) )
 
-    The arguments are those of `simcse`. Its other term is `masked_lm`, of tokens guessed with the sentence's vector.
+    The arguments are those of `simcse`. Its other term is `masked_lm`, for tokens predicted with the sentence's vector.
     Source: Wu et al. (2022), InfoCSE, L_cl.
 
     >>> import torch
@@ -257,7 +257,7 @@ def infocse(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05) ->
 
 
 def esimcse(anchors: Tensor, positives: Tensor, stored: Tensor | None = None, *, temperature: float = 0.05) -> Tensor:
-    """Return ESimCSE's loss, with the momentum contrast's queue.
+    """Return ESimCSE's loss: InfoNCE with a momentum encoder's queue as further negatives.
 
         mean over i of -log( exp(s(a_i, p_i)) / ( sum_j exp(s(a_i, p_j)) + sum_l exp(s(a_i, v_l)) ) )
 
@@ -276,14 +276,14 @@ def esimcse(anchors: Tensor, positives: Tensor, stored: Tensor | None = None, *,
 
 
 def whitenedcse(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05, reduce: Reduction = "sum") -> Tensor:
-    """Return WhitenedCSE's loss: the sum over blocks k of positives, or the mean with reduce "mean", of SimCSE's.
+    """Return WhitenedCSE's loss: the sum of SimCSE's losses with each block k of positives, their mean with reduce "mean".
 
         sum over k of the mean over i of -log( exp(s(a_i, p_ki)) / sum_j exp(s(a_i, p_kj)) )
 
-    anchors: (n, d); positives: (k n, d), k blocks p_k of further views, row by row of the same sentences; all of them
-    whitened and behind the head. s is the cosine over `temperature`. One direction, and positives are not compared with one
+    anchors: (n, d); positives: (k n, d), k blocks p_k of further views, row by row of the same sentences; all of them after
+    whitening and the head. s is the cosine over `temperature`. One direction, and positives are not compared with one
     another. Gives a scalar, in float32 at least.
-    Source: Zhuo et al. (2023), WhitenedCSE, in its code. The whitening stands with the method.
+    Source: Zhuo et al. (2023), WhitenedCSE, in its code. The whitening is part of the method, not of this function.
 
     >>> import torch
     >>> from stsbench import losses
@@ -297,7 +297,7 @@ def whitenedcse(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05
 
 
 def sum_or_mean(values: list[Tensor], reduce: Reduction) -> Tensor:
-    """Return one value for all positives, added in their order."""
+    """Return the sum of the values, added in their order, or their mean."""
     total = sum(values[1:], values[0])
     return total / len(values) if reduce == "mean" else total
 
@@ -322,7 +322,7 @@ def consert(first: Tensor, second: Tensor, *, temperature: float = 0.1, nt_xent:
     return _two_views(first, second, temperature=temperature) * (2 if nt_xent == "sum" else 1)
 
 
-_two_views = nt_xent  # ConSERT's option, and so its argument, has the function's name
+_two_views = nt_xent  # in `consert` the argument nt_xent hides the function
 
 
 def mirrorbert(first: Tensor, second: Tensor, *, temperature: float = 0.04) -> Tensor:
@@ -344,7 +344,7 @@ def mirrorbert(first: Tensor, second: Tensor, *, temperature: float = 0.04) -> T
 
 
 def declutr(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05) -> Tensor:
-    """Return DeCLUTR's contrastive term: NT-Xent of anchors and of the means of their positives.
+    """Return DeCLUTR's contrastive term: NT-Xent of anchors and the means of their positives.
 
         mean over the 2n vectors r of -log( exp(s(r, r+)) / sum over the other 2n - 1 vectors r' of exp(s(r, r')) )
 
@@ -365,7 +365,7 @@ def declutr(anchors: Tensor, positives: Tensor, *, temperature: float = 0.05) ->
 def ct_in_batch(
     first: Tensor, second: Tensor, *, similarity: Similarity = "dot", scale: Tensor | float = 1.0
 ) -> Tensor:
-    """Return Contrastive Tension's loss over a batch, in both directions; `ct` is that of single pairs.
+    """Return Contrastive Tension's loss with in-batch negatives, in both directions; `ct` is its loss of single pairs.
 
         (CE(S) + CE(S^T)) / 2,   S_ij = scale * sim(first_i, second_j); the right column of row i is i
 
@@ -386,13 +386,13 @@ def ct_in_batch(
 def gor(
     blocks: Sequence[Tensor], *, mean: float = 1.0, second_moment: float = 1.0, kinds: Reduction = "mean"
 ) -> Tensor:
-    """Return the global orthogonal regulariser: the cosines of different texts are to be as those of random directions.
+    """Return the global orthogonal regulariser: cosines of different texts should be distributed as those of random vectors.
 
         mean * (mean over i != j of c_ij)^2 + second_moment * max(0, mean over i != j of c_ij^2 - 1 / d)
 
-    blocks: kinds of texts, each (n, d): anchors, positives, hard negatives; c: the cosines within one. kinds: whether their
-    values are averaged or added, as EmbeddingGemma has it, with mean 0. One text gives 0. Gives a scalar with a gradient, in
-    float32 at least.
+    blocks: kinds of texts, each (n, d): anchors, positives, hard negatives; c: the cosines within a block. kinds: whether
+    the blocks' values are averaged or added (EmbeddingGemma adds them, with mean 0). One text gives 0. Gives a scalar with a
+    gradient, in float32 at least.
     Source: Zhang et al. (2017), Learning Spread-out Local Feature Descriptors, Eq. 8; sentence-transformers,
     GlobalOrthogonalRegularizationLoss.
 

@@ -1,6 +1,5 @@
-"""Several vectors of each text against those of other texts: its views as a group, on which two networks agree (Wu et al.
-2022, PCL, and models.py of the authors' code, qiyuw/PeerCL); what a sentence vector shares with its parts, mutual
-information with its tokens by the Jensen-Shannon divergence (IS-BERT), likeness to its layers (SG-OPT)."""
+"""Losses with several positives of each text: its views as a group, and agreement of two networks on them (Wu et al. 2022,
+PCL, and models.py of the authors' code, qiyuw/PeerCL); its tokens, by mutual information (IS-BERT); its layers (SG-OPT)."""
 
 from __future__ import annotations
 
@@ -22,24 +21,24 @@ def group_scores(
 ) -> Tensor:
     """Return (n, V + N - 1) cosines over `temperature`: of each anchor with its own V views, then with the other texts.
 
-    anchors and each of `views`: (n, d), row by row; others: (N, d), one vector a text of the whole batch, of which row
-    start + i is that of anchor i and is left out. In float32 at least, also under autocast.
+    anchors and each of `views`: (n, d), row by row; others: (N, d), a vector for each text of the whole batch; row start + i
+    belongs to anchor i and is left out. In float32 at least, also under autocast.
     """
     check_positive(temperature=temperature)
     check_rows(anchors=anchors, **{f"view {number}": view for number, view in enumerate(views, 1)})
     with torch.autocast(anchors.device.type, enabled=False):
-        first = unit(anchors)  # once, so that its gradient is one sum
+        first = unit(anchors)  # normalised once for all views, so that the gradients are summed before this step
         near = [(first * unit(view)).sum(1, keepdim=True) for view in views]
         return torch.cat([*near, without_own(cosines(anchors, others), start)], dim=1) / temperature
 
 
 def group_cross_entropy(scores: Tensor, views: int, kind: GroupPositive = "bce_of_softmax") -> Tensor:
-    """Return PCL's group positives: the binary cross-entropy of p = softmax(scores), 1 for own views, 0 for other texts.
+    """Return PCL's loss of group positives: binary cross-entropy of p = softmax(scores), 1 for own views, 0 for other texts.
 
         mean over all elements of -log p of own views, of -log(1 - p) of other texts
 
-    scores: (n, C) of `group_scores`, whose first `views` columns are own views. kind "bce": of p as a probability.
-    "bce_of_softmax": of sigmoid(p), as in the authors' code, which takes p for a logit: p in [0, 1] gives .5 to .73, so an
+    scores: (n, C) of `group_scores`, whose first `views` columns are own views. kind "bce": p is the probability.
+    "bce_of_softmax": sigmoid(p) is, as in the authors' code, which takes p for a logit: p in [0, 1] gives .5 to .73, so an
     own view costs at least .31 and another text at least .69. No row gives 0. Computed in float32 at least.
     """
     if kind not in ("bce_of_softmax", "bce"):
@@ -56,13 +55,13 @@ def group_cross_entropy(scores: Tensor, views: int, kind: GroupPositive = "bce_o
 
 
 def agreement(scores: Tensor, peer: Tensor, reduce: Reduce = "element") -> Tensor:
-    """Return the divergence of two networks' scores, in nats; both have the gradient.
+    """Return PCL's divergence of two networks' scores, in nats. The gradient reaches both.
 
         KL(Q || P),   P = softmax(scores), Q = softmax(peer)
 
-    scores, peer: (n, C). reduce "row": the mean over rows of their sums over columns, which is the divergence; "element":
-    the mean over all n * C elements, as in the authors' code, which a larger batch makes smaller. No row gives 0. Computed
-    in float32 at least.
+    scores, peer: (n, C). reduce "row": the mean over rows of the sums over columns, which is the divergence; "element": the
+    mean over all n * C elements, as in the authors' code, which shrinks as the batch grows. No row gives 0. Computed in
+    float32 at least.
     """
     if reduce not in ("element", "row"):
         raise ValueError(f"reduce {reduce!r} is unknown (there are element, row)")
@@ -77,12 +76,12 @@ def pcl(
     views: Sequence[Tensor], peer: Sequence[Tensor] | None = None, *, temperature: float = 0.05,
     group_positive: GroupPositive = "bce_of_softmax", reduce: Reduce = "element",
 ) -> Tensor:
-    """Return PCL's sum of all terms, a scalar, in float32 at least.
+    """Return PCL's loss, the sum of all of its terms: a scalar, in float32 at least.
 
         sum over networks of [ InfoNCE of the first two views + group_cross_entropy ] + two terms of agreement of networks
 
     views: the encoder's vectors, (n, d) a view, row by row views of a sentence, the first two of them the sentence itself;
-    peer: as many of the second network, or None; of a frozen one detached, whose own two terms are then constants.
+    peer: as many views by the second network, or None; detached if it is frozen, so that its own two terms are constants.
     group_positive, reduce: of `group_cross_entropy` and `agreement`. All weights are 1.
     Raises ValueError for fewer than two views, or shapes that differ.
     Source: Wu et al. (2022), PCL, and the authors' code.
@@ -110,7 +109,8 @@ def pcl(
 
 
 def _log_of_the_rest(scores: Tensor) -> Tensor:
-    """Return log(1 - softmax(scores)), (n, C): of a row's greatest, which may be near 1, the others' share."""
+    """Return log(1 - softmax(scores)), (n, C). At a row's maximum it is the log of the sum of the other columns' softmax, as
+    1 - p is 0 in float32 where p is near 1."""
     if not scores.numel():
         return scores
     greatest = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, scores.argmax(1, keepdim=True), True)
@@ -124,31 +124,30 @@ def jensen_shannon(tokens: Tensor, owners: Tensor, sentences: Tensor) -> tuple[T
 
         E_positive = mean of ln 2 - softplus(-z),   E_negative = mean of softplus(z) - ln 2;   z = <token, sentence>
 
-    tokens: (T, d), local vectors; sentences: (B, d), global ones; owners: int64 (T,), the sentence of each token. Positive
-    are the T scores with a token's own row, negative the T (B - 1) scores with the others. Without tokens or other rows a
-    mean is 0, with a gradient. In float32 at least, also under autocast, and without an exponential that overflows: products
-    of hundreds of coordinates are large.
+    tokens: (T, d), local vectors; sentences: (B, d), global vectors; owners: int64 (T,), the sentence of each token. The T
+    scores of tokens with their own sentences are positive, the T (B - 1) others negative. A mean of no score is 0, with a
+    gradient. In float32 at least, also under autocast, and without overflow: products of hundreds of coordinates are large.
     Sources: Zhang et al. (2020), IS-BERT; Hjelm et al. (2019), Deep InfoMax.
     """
     with torch.autocast(tokens.device.type, enabled=False):
         dtype = torch.promote_types(torch.promote_types(tokens.dtype, sentences.dtype), torch.float32)
         scores = tokens.to(dtype) @ sentences.to(dtype).T
         is_own = owners.unsqueeze(1) == torch.arange(len(sentences), device=owners.device)
-        # softplus(z) = -logsigmoid(-z), which torch computes exactly for every z; its softplus is z above 20
+        # softplus(z) = -logsigmoid(-z), as torch's softplus returns z itself above 20, and its logsigmoid is exact
         positive = (-functional.logsigmoid(scores) - math.log(2)).masked_fill(~is_own, 0).sum()
         negative = (-functional.logsigmoid(-scores) - math.log(2)).masked_fill(is_own, 0).sum()
         return negative / max(scores.numel() - len(tokens), 1), positive / max(len(tokens), 1)
 
 
 def isbert(tokens: Tensor, real: Tensor, sentences: Tensor) -> Tensor:
-    """Return IS-BERT's loss: each token's vector scores high with its own sentence's, low with all others'.
+    """Return IS-BERT's loss: a token's vector should score high with its own sentence's vector, low with all others.
 
         E_negative - E_positive,
         E_positive = mean over tokens and their own sentences of ln 2 - softplus(-z),
         E_negative = mean over tokens and the other sentences of softplus(z) - ln 2;   z = <token, sentence>
 
     tokens: (n, L, d), local vectors; real: (n, L), true or 1 at tokens, false or 0 at padding; sentences: (n, d), global
-    ones, as a rule the means of the first. Gives a scalar with a gradient, in float32 at least.
+    vectors, usually the means of the local ones. Gives a scalar with a gradient, in float32 at least.
     Source: Zhang et al. (2020), IS-BERT, the Jensen-Shannon estimator.
 
     >>> import torch
@@ -168,7 +167,7 @@ def isbert(tokens: Tensor, real: Tensor, sentences: Tensor) -> Tensor:
 def sgopt(
     vectors: Tensor, layers: Tensor, *, temperature: float = 0.01, all_layers: Tensor | None = None, start: int = 0
 ) -> Tensor:
-    """Return SG-OPT's loss: a sentence's vector is near to those of its own layers, and not to those of other sentences.
+    """Return SG-OPT's loss: a sentence's vector should be near to its own layers' vectors, far from other sentences'.
 
         mean over i and k of -log( e(c_i, h_ik) / ( e(c_i, h_ik) + sum over m other than i and all n of e(c_i, h_mn) ) ),
         e(a, b) = exp(cos(a, b) / temperature)
@@ -193,7 +192,7 @@ def sgopt(
         rows = torch.arange(len(x), device=x.device)
         itself = (rows + start).unsqueeze(1) == torch.arange(len(y), device=x.device)
         positives = logits[rows, rows + start]  # (n, K)
-        lowest = torch.finfo(logits.dtype).min  # no infinity, whose gradient would be NaN where nothing else is left
+        lowest = torch.finfo(logits.dtype).min  # with -infinity the gradient of a batch without negatives would be NaN
         negatives = logits.masked_fill(itself.unsqueeze(2), lowest).flatten(1).logsumexp(1, keepdim=True)
         losses = torch.logaddexp(positives, negatives) - positives
     return losses.sum() / max(losses.numel(), 1)

@@ -1,5 +1,5 @@
-"""Pairs with a label: classes of natural language inference, scores that a cosine is regressed on, labels in whose order the
-similarities of a batch are to stand (CoSENT, AnglE), or whether both texts are one (Contrastive Tension)."""
+"""Losses of pairs with labels: cross-entropy of natural language inference and regression of a cosine (Sentence-BERT), the
+order of similarities (CoSENT, AnglE), and whether both texts are the same sentence (Contrastive Tension)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sbert_nli(
     """
     check_rows(first=first, second=second)
     check_numbers(labels, len(first), "labels")
-    # torch leaves out a label of -100 without a word: nothing is to be left out
+    # torch silently ignores the label -100: with a number that no label has, every pair counts
     ignored = torch.iinfo(torch.int64).min
     with torch.autocast(first.device.type, enabled=False):
         blocks = [_BLOCKS[name](wide(first), wide(second)) for name in features]
@@ -65,12 +65,12 @@ def sbert_regression(
     first: Tensor, second: Tensor, scores: Tensor, *, scale: tuple[float, float] = (0.0, 5.0),
     similarity: RegressedSimilarity = "cosine",
 ) -> Tensor:
-    """Return Sentence-BERT's squared error of a cosine as a score.
+    """Return Sentence-BERT's regression loss, the mean squared error between cosines and rescaled scores.
 
         mean over pairs of (s(u, v) - score)^2,   s = cos, or (cos + 1) / 2 for "rescaled_cosine"
 
-    first, second: u and v, (n, d); scores: (n,), in the data's own units; scale: the least and the greatest there is, which
-    become 0 and 1. A norm below 1e-8 counts as 1e-8. In float32 at least, also under autocast. Gives a scalar with a
+    first, second: u and v, (n, d); scores: (n,), in the data's units; scale: the least and the greatest possible score,
+    which become 0 and 1. A norm below 1e-8 counts as 1e-8. In float32 at least, also under autocast. Gives a scalar with a
     gradient; no pair (n = 0) gives 0.
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, regression objective.
 
@@ -91,11 +91,11 @@ def sbert_regression(
 
 
 def ct(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Return Contrastive Tension's loss of single pairs; `ct_in_batch` is that over a batch.
+    """Return Contrastive Tension's loss of single pairs; `ct_in_batch` is its loss with in-batch negatives.
 
         mean over pairs of -log s(z) where the label is 1, of -log(1 - s(z)) where it is 0;   z = first . second
 
-    first, second: (n, d), by the two encoders; labels: (n,), 1 where both read one sentence, else 0; s: the logistic
+    first, second: (n, d), by the two encoders; labels: (n,), 1 where both encoded the same sentence, else 0; s: the logistic
     function. In float32 at least, also under autocast, and from the logit: a dot product is unbounded, and its exponential
     overflows float16 at 11. No pair (n = 0) gives 0. reduction "sum": sentence-transformers' ContrastiveTensionLoss.
     Source: ContrastiveTensionModel.py of Carlsson et al. (2021), `predictAndUpdate`.
@@ -115,14 +115,13 @@ def ct(first: Tensor, second: Tensor, labels: Tensor, *, reduction: Reduction = 
 
 
 def cosent_of_similarities(similarities: Tensor, scores: Tensor, *, scale: float = 20.0) -> Tensor:
-    """Return CoSENT's loss of similarities that are to stand in the order of scores.
+    """Return CoSENT's loss, which is small where the order of similarities is the order of scores.
 
         log( 1 + sum over i, j with y_i < y_j of exp(scale (s_i - s_j)) )
 
-    similarities: s, (n,), one number a pair of texts, larger for more similar ones; scores: y, (n,), of which the order
-    alone counts: equal ones make no term, and without two different ones the loss is 0. It is no mean: the sum stands inside
-    the logarithm, so that values of other numbers of pairs are not comparable. (n, n) numbers are held. In float32 at
-    least.
+    similarities: s, (n,), one number a pair of texts, larger for more similar texts; scores: y, (n,), of which only the
+    order counts: equal scores add no term, and if all are equal, the loss is 0. It is not a mean: the sum is inside the
+    logarithm, so that losses of different numbers of pairs are not comparable. It holds (n, n) numbers. In float32 at least.
     Source: J. Su, CoSENT, bojone/CoSENT@124c368:cosent.py.
     """
     check_positive(scale=scale)
@@ -137,8 +136,8 @@ def cosent(first: Tensor, second: Tensor, scores: Tensor, *, scale: float = 20.0
 
         log( 1 + sum over i, j with score_i < score_j of exp(scale (cos_i - cos_j)) )
 
-    first, second: u and v, (n, d), the two texts of a pair row by row; scores: (n,), of which the order alone counts. One
-    batch is one loss: it is no mean over pairs. Gives a scalar with a gradient, in float32 at least.
+    first, second: u and v, (n, d), the two texts of a pair row by row; scores: (n,), of which only the order counts. The
+    loss is of the batch, not a mean over pairs. Gives a scalar with a gradient, in float32 at least.
     Source: J. Su (2022), CoSENT, bojone/CoSENT@124c368.
 
     >>> import torch
@@ -164,8 +163,8 @@ def pair_angles(u: Tensor, v: Tensor) -> Tensor:
 
     The halves of a vector are the real and the imaginary parts of d / 2 complex numbers: this is the absolute value of the
     sum of all parts of u times v's conjugate, over |u| |v|. From 0 to sqrt(2); 1 for equal vectors and for opposite ones;
-    not symmetric. An odd d has a zero behind it, as in sentence-transformers. In float32 at least; a norm below 1e-8 counts
-    as 1e-8.
+    not symmetric. For an odd d a zero is appended, as in sentence-transformers. In float32 at least; a norm below 1e-8
+    counts as 1e-8.
     Source: Li and Li (2024), AnglE; SeanLee97/AnglE@1af7261:angle_emb/loss.py.
     """
     one, other = (functional.pad(unit(rows), (0, rows.shape[1] % 2)) for rows in (u, v))
@@ -187,10 +186,10 @@ def labelled_in_batch(
 
         mean over this process's 2n texts of -log softmax(scale cos) at a text's partner, 0 where its pair has label 0
 
-    first, second: (n, d), the two texts of this process's pairs; labels: (n,), 1 or 0; all_first, all_second: (N, d), those
-    of the whole batch, of which this process's begin at row `start`; by default first and second. The softmax is over the
-    other 2N - 1 texts, the partners of pairs with label 0 among them. Texts of such pairs count in the mean. No pair gives
-    0, with a gradient. Products are taken in float32 at least.
+    first, second: (n, d), the two texts of this process's pairs; labels: (n,), 1 or 0; all_first, all_second: (N, d), the
+    texts of the whole batch, this process's from row `start` on; by default first and second. The softmax is over the other
+    2N - 1 texts, those of pairs with label 0 included, which also count in the mean. No pair (n = 0) gives 0, with a
+    gradient. Products are taken in float32 at least.
     Source: SeanLee97/AnglE@1af7261:angle_emb/loss.py, in-batch negatives.
     """
     check_positive(scale=scale)
@@ -211,7 +210,7 @@ def angle(
     first: Tensor, second: Tensor, scores: Tensor, *, ibn_weight: float = 1.0, cosine_weight: float = 0.0,
     angle_weight: float = 0.02, ibn_scale: float = 20.0, cosine_scale: float = 20.0, angle_scale: float = 20.0,
 ) -> Tensor:
-    """Return AnglE's loss of labelled pairs, its format A; `angle_triplets` is that of format C.
+    """Return AnglE's loss of labelled pairs (its data format A); `angle_triplets` is its loss of triplets (format C).
 
         ibn_weight L_ibn + cosine_weight CoSENT(cosines) + angle_weight CoSENT(angles)
 
@@ -248,13 +247,13 @@ def angle_triplets(
     cosine_weight: float = 0.0, angle_weight: float = 0.02, ibn_scale: float = 20.0, cosine_scale: float = 20.0,
     angle_scale: float = 20.0,
 ) -> Tensor:
-    """Return AnglE's loss of triplets, its format C.
+    """Return AnglE's loss of triplets (its data format C).
 
         (ibn_weight CE(q; p) + cln_weight CE(q; p, n)) / 2 + cosine_weight CoSENT(cosines) + angle_weight CoSENT(angles),
         CoSENT over the pairs (q, p) with the score 1 and (q, n) with 0
 
-    All are (n, d); CE is InfoNCE on cosines times ibn_scale, from q alone. Gives a scalar with a gradient. In float32 at
-    least.
+    queries, positives, negatives: (n, d); CE is InfoNCE on cosines times ibn_scale, with the queries as the only anchors.
+    Gives a scalar with a gradient. In float32 at least.
     Source: Li and Li (2024), AnglE; SeanLee97/AnglE@5155458:angle_emb/loss.py.
 
     >>> import torch

@@ -1,6 +1,6 @@
-"""Learning to rank: a student orders the sentences of a batch as a teacher does, by both of its views in one way (RankCSE);
-distillation by a teacher's vectors or cosines; one text nearer than another, by no less than a margin (triplets), and by no
-more than a second one (SNCSE's soft negatives)."""
+"""Losses of ranking and distillation: a student should order the sentences of a batch as a teacher does, consistently in its
+two views (RankCSE), or have the teacher's vectors or cosines; and losses with margins: triplets, and SNCSE's bidirectional
+margin of soft negatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stsbench.losses.arguments import check_positive, check_rows, check_weights,
 from stsbench.losses.choices import DISTIL_LOSSES, Consistency, DistilLoss, DistilObjective, Ranks
 from stsbench.losses.contrastive import info_nce
 
-_LEAST = 1e-7  # what the community code clamps at
+_LEAST = 1e-7  # the community code clamps probabilities from below at this
 
 
 def cosines(vectors: Tensor, others: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def cosines(vectors: Tensor, others: Tensor) -> Tensor:
 
 
 def without_own(scores: Tensor, start: int) -> Tensor:
-    """Return the scores (n, N) of a batch without each row's own positive, in column start + row: (n, N - 1)."""
+    """Return (n, N - 1), the scores (n, N) of a batch without those of each row's own positive, in column start + row."""
     rows = torch.arange(len(scores), device=scores.device)
     kept = torch.ones_like(scores, dtype=torch.bool)
     kept[rows, rows + start] = False
@@ -34,12 +34,11 @@ def without_own(scores: Tensor, start: int) -> Tensor:
 
 
 def listnet(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return ListNet's cross-entropy of the probabilities of being first.
+    """Return ListNet's cross-entropy of the probabilities of being ranked first.
 
         mean over rows of - sum_j softmax(teacher)_j log softmax(student)_j
 
-    student, teacher: (n, N) similarities over their temperatures; the first has the gradient. No row gives 0. Computed in
-    float32 at least.
+    student, teacher: (n, N) similarities over their temperatures. No row gives 0. Computed in float32 at least.
     Sources: Cao et al. (2007), ListNet, its top-one probabilities; Liu et al. (2023), RankCSE.
     """
     student, teacher = wide(student), wide(teacher)
@@ -47,12 +46,12 @@ def listnet(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def listmle(student: Tensor, teacher: Tensor, *, eps: float = 0.0, ranks: Ranks = "sum") -> Tensor:
-    """Return ListMLE's -log probability of the teacher's order, by Plackett and Luce.
+    """Return ListMLE: the negative log-likelihood of the teacher's order under the Plackett-Luce model of the student.
 
         mean over rows of sum_k [ log sum_{m >= k} exp(s_m) - s_k ],   s the student's scores from the teacher's best on
 
-    student, teacher: (n, N) similarities over their temperatures; the teacher's order alone counts, columns that it does
-    not tell apart stay in their order. eps: added inside the logarithm behind the row's maximum, as in the community code
+    student, teacher: (n, N) similarities over their temperatures; only the order of the teacher's counts, and tied columns
+    stay in their order. eps: added inside the logarithm after the row's maximum is subtracted, as in the community code
     (1e-7): tails below it are flat. ranks: the sum over k, or their mean. No row gives 0. Computed in float32 at least.
     Sources: Xia et al. (2008), ListMLE; Liu et al. (2023), RankCSE.
     """
@@ -73,13 +72,13 @@ def consistency(first: Tensor, second: Tensor, kind: Consistency = "js") -> Tens
 
         mean over rows of [ KL(P || M) + KL(Q || M) ] / 2,   P = softmax(first), Q = softmax(second), M = (P + Q) / 2
 
-    first, second: (n, N), how a row's one view ranks all others and how its other view does. kind "entropy": what the
-    community code computes instead, -(H(P) + H(Q)) / 2: to lower it is to flatten both, whether they agree or not. No row
-    gives 0. Computed in float32 at least.
+    first, second: (n, N), scores of a row's first view with all second views, and of its second view with all first views.
+    kind "entropy": what the community code computes instead, -(H(P) + H(Q)) / 2, which is lowered by flattening both,
+    whether they agree or not. No row gives 0. Computed in float32 at least.
     Source: Liu et al. (2023), RankCSE, ranking consistency; perceptiveshawty/RankCSE@17c5226, for "entropy".
     """
     one, other = wide(first), wide(second)
-    if kind == "entropy":  # the mixture's logarithm is clamped from below at 1e-7, which is above every logarithm
+    if kind == "entropy":  # the community code clamps the mixture's logarithm to at least 1e-7: it is always 1e-7
         parts = [p * (p.log() - _LEAST) for p in (one.softmax(1).clamp(min=_LEAST), other.softmax(1).clamp(min=_LEAST))]
     else:
         one, other = one.log_softmax(1), other.log_softmax(1)
@@ -97,9 +96,9 @@ def rankcse(
         student_ij = cos(first_i, second_j) / student_temperature,   teacher_ij / teacher_temperature
 
     first, second: (n, d), row by row the two views of a sentence; teacher: (n, n), its cosines between the sentences.
-    listmle: -log of the probability of the teacher's order by Plackett and Luce, a row's own second view among the n;
-    listnet: the cross-entropy of the probabilities of being first, without it. eps, ranks: of `listmle`. Gives
-    a scalar with a gradient, in float32 at least.
+    listmle: the negative log-likelihood of the teacher's order, in which a row's own second view is one of the n; listnet:
+    the cross-entropy of the probabilities of being ranked first, without the own second view. eps, ranks: of `listmle`.
+    Gives a scalar with a gradient, in float32 at least.
     Source: Liu et al. (2023), RankCSE, ranking distillation.
 
     >>> import torch
@@ -124,17 +123,16 @@ def distil(
     student: Tensor, teacher: Tensor, *, objective: DistilObjective = "vectors", loss: DistilLoss = "mse",
     teacher_temperature: float = 0.05, student_temperature: float = 0.05,
 ) -> Tensor:
-    """Return how far a student's vectors are from what a teacher says of the same texts.
+    """Return a distillation loss: how far a student is from its teacher's vectors or cosines of the same texts.
 
         mse: mean of (student - teacher)^2;   cosine: mean over rows of 1 - cos(student, teacher);
         contrastive: mean over rows i of -log softmax_j(cos(student_i, teacher_j) / t)_i, t the student's temperature;
         kl: mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of teacher's and student's cosines
 
-    student: (n, d). teacher: for vectors (n, d), by mse, the mean over all numbers, cosine, the mean of 1 - cos, or
-    contrastive, by which a text is to be nearest to its own of the teacher's vectors; for similarities and ranks (n, n), its
-    cosines between the texts, of which each row's own is left out: by mse, kl (the student's softmax from the teacher's),
-    listmle or listnet. Raises ValueError for other shapes, or a loss of another objective. Gives a scalar with a gradient,
-    in float32 at least.
+    student: (n, d). teacher: for the objective vectors (n, d), with the losses mse, cosine and contrastive (a text's vector
+    should be nearest to the teacher's vector of that text); for similarities and ranks (n, n), the teacher's cosines between
+    the texts, whose diagonal is left out, with the losses mse and kl, or listmle and listnet. Raises ValueError for other
+    shapes, or a loss of another objective. Gives a scalar with a gradient, in float32 at least.
     Sources: Reimers and Gurevych (2020) for the mse of vectors; Liu et al. (2023), RankCSE, for ranks; tokenlearn (Tulkens
     and van Dongen 2025) for contrastive.
 
@@ -161,10 +159,10 @@ def distil(
 def vector_loss(
     student: Tensor, teacher: Tensor, kind: DistilLoss, first: int = 0, temperature: float = 0.05
 ) -> Tensor:
-    """Return by mse the mean over all numbers of (n, d) vectors, by cosine the mean over rows of 1 - cos. No row gives 0.
+    """Return the distance of (n, d) vectors: mse, the mean of squares, or cosine, the mean of 1 - cos. No row gives 0.
 
-    By contrastive the cross-entropy of each row's cosines with all N of the teacher's, (N, d), over `temperature`; those of
-    row i are row `first` + i of them.
+    contrastive: the mean cross-entropy of each row's cosines with all N vectors of the teacher, (N, d), over `temperature`;
+    the target of row i is the teacher's row `first` + i.
     """
     student = wide(student)
     teacher = teacher.to(student.dtype)
@@ -180,9 +178,9 @@ def vector_loss(
 def row_loss(
     student: Tensor, teacher: Tensor, kind: DistilLoss, teacher_temperature: float, student_temperature: float
 ) -> Tensor:
-    """Return a student's distance to its teacher by (n, C) cosines of n texts to C others, a row's own left out.
+    """Return a student's distance to its teacher, from both their (n, C) cosines of n texts with C other texts.
 
-    mse: the mean over all of them; kl: the mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of the
+    mse: the mean over all cosines; kl: the mean over rows of sum_j P_j (log P_j - log Q_j), P and Q the softmax of the
     teacher's and the student's over their temperatures; listmle, listnet: the functions of these names. No row gives 0.
     """
     student = wide(student)
@@ -200,11 +198,11 @@ def row_loss(
 
 
 def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: float = 1.0) -> Tensor:
-    """Return Sentence-BERT's loss of triplets, by Euclidean distance.
+    """Return Sentence-BERT's triplet loss, with Euclidean distances.
 
         mean over rows of max(|a - p| - |a - n| + margin, 0)
 
-    All are (n, d). In float32 at least. Gives a scalar with a gradient; no triplet (n = 0) gives 0.
+    anchors, positives, negatives: (n, d). Gives a scalar with a gradient, in float32 at least; no triplet (n = 0) gives 0.
     Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, triplet objective.
 
     >>> import torch
@@ -221,13 +219,13 @@ def triplet(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: fl
 
 
 def bidirectional_margin(anchors: Tensor, positives: Tensor, soft_negatives: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Return SNCSE's bidirectional margin loss: a soft negative is farther away than the positive, between two margins.
+    """Return SNCSE's bidirectional margin loss: a soft negative should be less similar than the positive, by alpha to beta.
 
         mean over i of relu(D_i + alpha) + relu(-D_i - beta),   D_i = cos(a_i, m_i) - cos(a_i, p_i)
 
     anchors a, positives p, soft negatives m: (n, d), row by row of one sentence. It is 0, without a gradient, where all D_i
-    are in [-beta, -alpha], and knows nothing of the vectors' lengths. No row gives 0, with a gradient. In float32 at least,
-    also under autocast.
+    are in [-beta, -alpha], and does not depend on the vectors' lengths. No row gives 0, with a gradient. In float32 at
+    least, also under autocast.
     Source: Wang et al. (2022), SNCSE, bidirectional margin loss.
 
     >>> import torch
@@ -248,13 +246,13 @@ def sncse(
     anchors: Tensor, positives: Tensor, soft_negatives: Tensor, *, temperature: float = 0.05, alpha: float = 0.1,
     beta: float = 0.3, weight: float = 1e-3,
 ) -> Tensor:
-    """Return SNCSE's loss: InfoNCE and, of negations, `bidirectional_margin`.
+    """Return SNCSE's loss: InfoNCE of two views, and `bidirectional_margin` with negations as soft negatives.
 
         mean over i of -log( exp(s(a_i, p_i)) / sum_j exp(s(a_i, p_j)) ) + weight * [ relu(D_i + alpha) + relu(-D_i - beta) ]
 
     anchors, positives, soft_negatives: (n, d), row by row a sentence in two templates and its negation. s is the cosine over
-    `temperature`, D_i = cos(a_i, m_i) - cos(a_i, p_i). The soft negatives are in no sum over a batch. Gives a scalar with a
-    gradient, in float32 at least. Raises ValueError for other shapes.
+    `temperature`, D_i = cos(a_i, m_i) - cos(a_i, p_i). Soft negatives are not among InfoNCE's negatives. Gives a scalar with
+    a gradient, in float32 at least. Raises ValueError for other shapes.
     Source: Wang et al. (2022), SNCSE, InfoNCE and the bidirectional margin loss.
 
     >>> import torch

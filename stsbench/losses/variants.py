@@ -1,5 +1,5 @@
-"""InfoNCE and NT-Xent as the sections `guide` and `contrast` of a recipe change them: without the negatives that a frozen
-guide finds too near (GIST; MultiCSR's mask); in several directions, with weights of hard negatives.
+"""Variants of InfoNCE and NT-Xent, for a recipe's sections `guide` and `contrast`: without false negatives, which a frozen
+guide model finds too similar (GIST; MultiCSR's mask); in several directions, with weights of hard negatives.
 
 Sources: Solatorio (2024), GISTEmbed; Wang et al. (2024), MultiCSR; `multiple_negatives` names its own.
 """
@@ -30,13 +30,13 @@ from stsbench.losses.contrastive import as_anchors, contrast_logits, scaled
 
 @dataclass(frozen=True)
 class GuideRule:
-    """What is masked, of the guide's cosines g, and which loss is taken of the rest.
+    """Rule by which a guide's cosines g mask negatives, and the loss that is computed with the others.
 
-    threshold: text x is no negative of anchor i where its g is greater than t_i: g(a_i, p_i) - margin (absolute),
-    g(a_i, p_i) - margin |g(a_i, p_i)| (relative), phi (fixed). contrast_anchors, contrast_positives: the other anchors are
-    negatives of a_i, and the other positives of p_i, in the same softmax. diagonals: whether a text is always masked in its
-    own row, or by the same rule, which keeps it where g(a_i, p_i) is 1. masked: out of the softmax, or there with the
-    exponent 0. loss: the cross-entropy, or the mean over all columns of -[y ln p + (1 - y) ln(1 - p)], p the softmax.
+    threshold: a text is masked for anchor i where its g is greater than t_i: g(a_i, p_i) - margin (absolute),
+    g(a_i, p_i) - margin |g(a_i, p_i)| (relative), phi (fixed). contrast_anchors, contrast_positives: whether other anchors
+    are negatives of a_i, and other positives of p_i, in the same softmax. diagonals: whether a text is always masked in its
+    own row, or by the rule, which keeps it where g(a_i, p_i) is 1. masked: whether masked texts are left out of the softmax
+    or get the exponent 0. loss: cross-entropy, or the mean over all columns of -[y ln p + (1 - y) ln(1 - p)], p the softmax.
     """
 
     threshold: Threshold = "absolute"
@@ -49,7 +49,7 @@ class GuideRule:
     loss: GuidedLoss = "ce"
 
     def thresholds(self, positive: Tensor) -> Tensor:
-        """Return t_i, (n, 1), of g(a_i, p_i), (n,)."""
+        """Return the thresholds t_i, (n, 1). positive: g(a_i, p_i), (n,)."""
         if self.threshold == "fixed":
             return torch.full_like(positive, self.phi).unsqueeze(1)
         return (positive - self.margin * (positive.abs() if self.threshold == "relative" else 1.0)).unsqueeze(1)
@@ -57,8 +57,8 @@ class GuideRule:
 
 @dataclass(frozen=True)
 class GuideCosines:
-    """The guide's cosines of n rows with the N of the whole batch, each (n, N): g(a_i, p_j); g(a_i, m_j) of each block of
-    hard negatives; g(a_i, a_j); g(p_i, p_j)."""
+    """The guide's cosines of n rows with the N rows of the whole batch, each (n, N): g(a_i, p_j); g(a_i, m_j) for each block
+    of hard negatives; g(a_i, a_j); g(p_i, p_j)."""
 
     positives: Tensor
     negatives: tuple[Tensor, ...]
@@ -71,11 +71,11 @@ def guided_info_nce(
     temperature: float = 0.05, similarity: Similarity = "cosine", negatives: Sequence[Tensor] = (),
     stored: Tensor | None = None, alpha: float = 1.0, start: int = 0,
 ) -> Tensor:
-    """Return `info_nce` without the columns that the guide masks, with the blocks that the rule adds: a mean over queries.
+    """Return `info_nce` without the negatives that the guide masks, with those that the rule adds: a mean over queries.
 
     queries: (n, d), rows `start` to start + n of `anchors`, (N, d), the queries of the whole batch, which contrast_anchors
-    needs; all else as for `info_nce`. A query's own positive is never masked, and `stored` vectors, of texts that the guide
-    has not read, neither. No query gives 0, with a gradient. In float32 at least.
+    needs; all else as for `info_nce`. Never masked are a query's own positive and `stored` vectors, whose texts the guide
+    has not read. No query gives 0, with a gradient. In float32 at least.
     Sources: Solatorio (2024), GISTEmbed (its sentence-transformers form at temperature 0.01); Wang et al. (2024), MultiCSR
     (threshold fixed, masked zero, loss bce_of_softmax, no further blocks).
     """
@@ -114,8 +114,8 @@ def guided_nt_xent(
 ) -> Tensor:
     """Return `nt_xent` without the views of texts that the guide masks; the mean over 2n views.
 
-    guide: (n, N), g of this process's texts with those of the whole batch, whatever view of them is compared. NT-Xent has
-    both views of all other texts as negatives, so the rule's contrast_anchors and contrast_positives say nothing here.
+    guide: (n, N), g of this process's texts with all texts of the batch, used for both views of a text. NT-Xent has both
+    views of all other texts as negatives, so that the rule's contrast_anchors and contrast_positives have no effect.
     All else as for `nt_xent`.
     """
     all_first, all_second = (first, second) if all_first is None or all_second is None else (all_first, all_second)
@@ -135,8 +135,8 @@ def guided_nt_xent(
 
 
 def masked_share(guide: GuideCosines, rule: GuideRule, start: int = 0) -> Tensor:
-    """Return the share of the rows' negatives that the guide masks, (): of `guided_info_nce`, and of `guided_nt_xent` where
-    the guide's cosines of anchors are all there is. A text itself is no negative. 0 where there is none."""
+    """Return the share of negatives that the guide masks, a scalar, 0 without negatives: for `guided_info_nce`, or with the
+    guide's cosines of anchors only for `guided_nt_xent`. A row's own text is not a negative."""
     limit = rule.thresholds(own_column(guide.positives, start))
     rows = torch.arange(len(guide.positives), device=guide.positives.device)
     other = torch.ones_like(guide.positives, dtype=torch.bool)
@@ -149,7 +149,7 @@ def masked_share(guide: GuideCosines, rule: GuideRule, start: int = 0) -> Tensor
 
 
 def own_column(cosines: Tensor, start: int) -> Tensor:
-    """Return (n,), of (n, N) the column start + i of each row i."""
+    """Return (n,), the cosine in column start + i of each row i of (n, N) cosines."""
     rows = torch.arange(len(cosines), device=cosines.device)
     return cosines[rows, rows + start]
 
@@ -157,7 +157,7 @@ def own_column(cosines: Tensor, start: int) -> Tensor:
 def _among(
     rows: Tensor, every: Tensor, temperature: float, similarity: Similarity, itself: Tensor, rule: GuideRule
 ) -> Tensor:
-    """Return the (n, N) exponents of vectors among all of their kind."""
+    """Return the (n, N) logits of anchors with all anchors, or of positives with all positives."""
     logits = as_anchors(rows, temperature, similarity) @ scaled(every, similarity).T
     return logits.masked_fill(itself, -torch.inf) if rule.diagonals == "masked" else logits
 
@@ -169,12 +169,12 @@ def _masked(scores: Tensor, removed: Tensor, rule: GuideRule) -> Tensor:
 
 
 def _mean_loss(scores: Tensor, targets: Tensor, loss: GuidedLoss) -> Tensor:
-    """Return the mean over rows (n, C); no row gives 0."""
+    """Return the mean loss of scores (n, C) with the targets (n,); no row gives 0."""
     if loss == "ce":
         return functional.cross_entropy(scores, targets, reduction="sum") / max(len(scores), 1)
     logs = scores.log_softmax(dim=1)
     right = functional.nll_loss(logs, targets, reduction="sum")
-    # ln(1 - p) of the column of greatest p is taken from the other columns: 1 - p is 0 in float32 where p is near 1
+    # ln(1 - p) of the greatest p is computed from the other columns, as 1 - p is 0 in float32 where p is near 1
     top = scores.argmax(dim=1, keepdim=True)
     target = targets.unsqueeze(1)
     rest = scores.scatter(1, top, -torch.inf).masked_fill(top == target, 0.0).logsumexp(dim=1) - scores.logsumexp(dim=1)
@@ -195,14 +195,14 @@ def multiple_negatives(
         per_direction: mean over i of -s(q_i, d_i) + the mean over directions of log sum exp(s)
 
     directions: query_to_doc, q_i to all positives and hard negatives; query_to_query, q_i to the other anchors;
-    doc_to_query, d_i to all anchors; doc_to_doc, d_i to all positives and hard negatives of other rows. The first has to be
-    there, and per_direction takes none between texts of one kind, which holds no positive. hardness: which exponents of
-    query_to_doc get `strength` times their cosine more, without a gradient: in_batch_negatives, those of other rows;
+    doc_to_query, d_i to all anchors; doc_to_doc, d_i to all positives and hard negatives of other rows. query_to_doc is
+    required; per_direction excludes query_to_query and doc_to_doc, which hold no positive. hardness: which logits of
+    query_to_doc are raised by `strength` times their cosine, without a gradient: in_batch_negatives, those of other rows;
     hard_negatives, the row's own; all_negatives, both.
 
     queries: (n, d), this process's anchors; keys: (N, d), the positives of the whole batch; negatives: blocks of (N, d);
-    anchors: (N, d), those of the whole batch, of which this process's begin at row `start`; None: queries. Gives a scalar
-    with a gradient, in float32 at least. Raises ValueError for choices that do not go together.
+    anchors: (N, d), the anchors of the whole batch, this process's from row `start` on; None: queries. Gives a scalar with a
+    gradient, in float32 at least. Raises ValueError for choices that do not go together.
     Sources: sentence-transformers, MultipleNegativesRankingLoss; Li et al. (2023), GTE, for all four; Lan et al. (2025),
     LLaVE, Eq. 5, and Schechter Vera et al. (2025), EmbeddingGemma, for hardness.
 
@@ -244,7 +244,7 @@ def multiple_negatives(
 
 
 def _penalty_mask(same_row: Tensor, total: int, hardness: Hardness) -> Tensor:
-    """Return (n, (1 + k) N), whether an exponent is of a negative that `hardness` means. same_row: those of its texts."""
+    """Return (n, (1 + k) N), true for the logits that `hardness` raises. same_row: true for texts of the query's row."""
     positive = same_row.clone()
     positive[:, total:] = False
     chosen = {"none": torch.zeros_like(same_row), "in_batch_negatives": ~same_row, "all_negatives": ~positive,

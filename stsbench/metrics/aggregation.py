@@ -1,8 +1,8 @@
-"""Averages: over the subsets of a year, in the three ways of papers (SimCSE, appendix B); over tasks as a sample; and over
-prompts, with how much scores depend on these and an error over those who wrote them.
+"""Averages of scores: over the subsets of a year, in the three ways of papers (SimCSE, appendix B); over tasks, taken as a
+sample; and over prompts, with their spread and a standard error over the prompts' authors.
 
-Scores of prompts are higher-is-better: negate those of which lower is. A prompt that was not run is NaN. Kostiuk and
-Enevoldsen 2026 (arXiv 2605.22544) vary prompts; how their scores are summed up here is stated at each function.
+Scores of prompts are higher-is-better: negate those where lower is better. A prompt that was not run is NaN. Kostiuk and
+Enevoldsen 2026 (arXiv 2605.22544) vary prompts; each function here states how it summarises their scores.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stsbench.metrics.bootstrap import ROUNDING, interval, resample_counts
 from stsbench.metrics.paired import LEVEL
 
 AGGREGATIONS = ("all", "mean", "wmean")
-OF_PARTS = ("mean", "wmean")  # those that average the scores of parts
-FEWEST_ITEMS = 50  # a part that one may rank by: with fewer items a correlation of .8 is known to +-.12 or worse
+OF_PARTS = ("mean", "wmean")  # aggregations that average the scores of parts
+FEWEST_ITEMS = 50  # of a part to rank by: with fewer, the 95 % interval of a correlation of .8 is +-.12 or wider
 Floats = NDArray[np.float64]
 FEWEST_TASKS = 3
-_CLOSE, _SURE = 1.0, 0.7  # points, and a share: docs/findings/statistics.md
+_CLOSE, _SURE = 1.0, 0.7  # the points and the chance of `overstated` (docs/findings/statistics.md)
 
 
 def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int], how: str) -> NDArray[np.float64]:
-    """`mean`: unweighted mean of the subsets' scores; `wmean`: weighted by their numbers of scored pairs.
+    """Return the mean of subsets' scores, a number or (resamples,), unweighted (`mean`) or weighted by `sizes` (`wmean`).
 
-    scores: one number or one (resamples,) array per subset. `all` is not a combination of subset scores (it is one
-    correlation over the concatenated pairs), so it is refused here.
+    scores: one number or one (resamples,) array per subset; sizes: numbers of scored pairs. Raises ValueError for `all`,
+    which is not a combination of subset scores, but one correlation over the concatenated pairs.
     """
     if how == "mean":
         return np.asarray(np.mean(np.asarray(scores, np.float64), axis=0))
@@ -39,10 +39,10 @@ def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int],
 
 
 def small_parts(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the parts of an average that have too few items to rank by: one score of theirs counts as much as one of
-    thousands.
+    """Return part -> number of items, of the parts of an average with too few items (under 50) to rank by.
 
-    sizes: part -> its items. Fewer than 50 are too few; the average keeps them, for it is the published one.
+    sizes: part -> number of items. In an unweighted average, the score of a small part counts as much as that of a large
+    one; the average still includes it, as published averages do.
 
     >>> from stsbench.metrics.aggregation import small_parts
     >>> small_parts({"en": 197, "fr-pl": 8})
@@ -58,11 +58,11 @@ def average_of_printed(scores: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class OverTasks:
-    """The mean of the scores of t tasks, or of their differences, where the tasks are a sample from those one cares about.
+    """The mean of scores, or of differences between scores, over t tasks that are a sample from all tasks of their kind.
 
     tasks: t; value: the mean; sd: over the tasks, by t - 1; low, high: the mean's 95 % interval. All in the scores' unit.
-    same_order: of a difference, the share of other draws of t tasks whose mean has its sign (`chance_of_same_order`); None
-    for a score, and where there is no difference. why: why there is no interval, "" where there is one.
+    same_order: for a difference, the probability that the mean over t other tasks has its sign (`chance_of_same_order`);
+    None for a score, and where the difference is 0. why: the reason why there is no interval, "" where there is one.
     """
 
     tasks: int
@@ -77,10 +77,10 @@ class OverTasks:
 def mean_over_tasks(scores: ArrayLike, level: float = LEVEL) -> OverTasks:
     """Return the mean of scores (t,), one a task, with Student's interval at t - 1 degrees of freedom.
 
-    The scores' variance over the tasks holds the noise of their items, too, so that nothing has to be known of it. The
-    interval covers 95 % where the tasks' true scores are normal, however noisy the items are; a hierarchical bootstrap of so
-    few tasks covers less or more (docs/findings/statistics.md). Raises StsbenchError for scores of another shape, NaN or
-    infinite.
+    The scores' variance over the tasks includes the noise of their items, so that it need not be known. The interval covers
+    95 % where the tasks' true scores are normal, however noisy the items are; a hierarchical bootstrap of so few tasks
+    covers less or more (docs/findings/statistics.md). Raises StsbenchError for scores of another shape, and for NaN or
+    infinite scores.
 
     >>> import numpy as np
     >>> from stsbench.metrics.aggregation import mean_over_tasks
@@ -114,7 +114,7 @@ def difference_over_tasks(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> O
     a, b = _checked(a), _checked(b)
     if len(a) != len(b):
         raise StsbenchError(f"the scores are of {len(a)} and of {len(b)} tasks: a difference needs the same ones")
-    # What is only rounding would have a sign in every draw.
+    # A difference that is only rounding would keep its sign in every draw and look certain.
     size = ROUNDING * max(float(np.abs(a).max()), float(np.abs(b).max()))
     differences = np.where(np.abs(a - b) <= size, 0.0, a - b)
     over = mean_over_tasks(differences, level)
@@ -123,13 +123,13 @@ def difference_over_tasks(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> O
 
 
 def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> float:
-    """Return how likely the mean difference of `new` other tasks, by default as many, has the sign of that of these (t,),
-    0.5 to 1.
+    """Return the probability, 0.5 to 1, that the mean difference over `new` other tasks (default: t) has the sign of the
+    mean of `differences` (t,).
 
     The predictive probability of a normal sample whose mean and variance are unknown (Geisser 1993, Predictive Inference):
-    Student's distribution function with t - 1 degrees of freedom at |mean| / (sd * sqrt(1 / t + 1 / new)). It supposes
-    nothing of the difference beforehand. Over all pairs of 187 published models it came true as often as it says; between
-    models less than a point apart less often, in 66 to 80 % of what it called 94 % (docs/findings/statistics.md). Raises
+    Student's distribution function with t - 1 degrees of freedom at |mean| / (sd * sqrt(1 / t + 1 / new)), without prior
+    knowledge of the difference. Over all pairs of 187 published models, orders held as often as it says; between models
+    less than a point apart less often, in 66 to 80 % of what it called 94 % (docs/findings/statistics.md). Raises
     StsbenchError for fewer than 3 tasks, and where the mean is 0, which has no sign.
 
     >>> import numpy as np
@@ -148,8 +148,8 @@ def chance_of_same_order(differences: ArrayLike, new: int | None = None) -> floa
 
 
 def overstated(points: float, same_order: float) -> bool:
-    """Return whether such a chance of the same order came true less often than it says: one of 70 % or more, between
-    published models whose averages are less than a point apart (docs/findings/statistics.md).
+    """Return whether a `chance_of_same_order` is likely too high: between published models less than a point apart on
+    average, chances of 70 % or more held less often than they say (docs/findings/statistics.md).
 
     >>> from stsbench.metrics.aggregation import overstated
     >>> overstated(0.4, 0.93), overstated(0.4, 0.6), overstated(-3.2, 0.93)
@@ -170,8 +170,8 @@ def _checked(scores: ArrayLike) -> Floats:
 class Spread:
     """One model's scores on one set over n prompts, in the scores' unit; sd divides by n - 1 and is NaN for one prompt.
 
-    default: the score with the prompt that the model's author stores, NaN where it is not known; percentile: the share of
-    prompts below it, those equal to it counted half, 0 to 1; headroom: max - default.
+    default: the score with the prompt stored in the model, NaN where it is not known; percentile: the share of prompts with
+    a lower score, 0 to 1, equal scores counting half; headroom: max - default.
     """
 
     n: int
@@ -188,7 +188,7 @@ class Spread:
 
 
 def spread(scores: Floats, default: float = np.nan) -> Spread:
-    """Of (p,) scores. StsbenchError: there is none."""
+    """Return the `Spread` of (p,) scores, NaN for a prompt that was not run. Raises StsbenchError where none was run."""
     scores = measured_scores(scores)
     low, lower, median, upper, high = (float(value) for value in np.quantile(scores, [0, 0.25, 0.5, 0.75, 1]))
     below = float((scores < default).mean() + (scores == default).mean() / 2) if np.isfinite(default) else np.nan
@@ -200,8 +200,8 @@ def spread(scores: Floats, default: float = np.nan) -> Spread:
 
 @dataclass(frozen=True)
 class MeanOverPrompts:
-    """A mean over prompts, how far it may be off where other prompts had been written (standard error), and its 95 %
-    interval, None where fewer than two clusters or too few resamples tell none."""
+    """A mean over prompts, its standard error over other prompts of the kind, and its 95 % interval, None for fewer than two
+    clusters or too few resamples."""
 
     mean: float
     error: float
@@ -211,11 +211,11 @@ class MeanOverPrompts:
 def mean_over_prompts(
     scores: Floats, clusters: Sequence[Hashable] | None = None, resamples: int = 1000, seed: tuple[int, ...] = (0,)
 ) -> MeanOverPrompts:
-    """Return the mean of (p,) scores, with a bootstrap over clusters: those who wrote prompts wrote several, and these are
-    alike.
+    """Return the mean of (p,) scores, with a bootstrap over clusters of prompts, as prompts of one author are alike.
 
-    clusters: (p,) labels, e.g. of generator and context; by default each prompt is one. Clusters are drawn whole, with
-    replacement, and the mean is over all prompts drawn. The error is NaN for one cluster.
+    clusters: (p,) labels, e.g. of generator and context; by default each prompt is a cluster. Clusters are drawn whole, with
+    replacement, and the mean is over all prompts drawn. The error is NaN for one cluster. Raises StsbenchError where labels
+    and scores differ in number, and where no prompt was run.
     """
     labels = list(range(len(scores)) if clusters is None else clusters)
     if len(labels) != len(scores):
@@ -233,7 +233,7 @@ def mean_over_prompts(
 
 
 def measured_scores(scores: Floats) -> Floats:
-    """Return the scores of prompts that were run, of (p,). Raises StsbenchError where there is none."""
+    """Return those of (p,) scores that are finite, of the prompts that were run. Raises StsbenchError where none was."""
     run: Floats = np.asarray(scores, dtype=np.float64)
     run = run[np.isfinite(run)]
     if not len(run):

@@ -1,9 +1,9 @@
-"""Resamples of a bootstrap, as counts of how often each item was drawn; the scores, intervals and folds that they give.
+"""Bootstrap: resamples as counts of how often each item is drawn, correlations under them, intervals; stratified folds.
 
-Rows of a set may be one item, as a pair that a file holds twice. item: int (n,), equal numbers for the rows of one item.
+Several rows may be one item, as a pair that a file holds twice. item: int (n,), equal numbers for the rows of one item.
 
-Mid-ranks under such counts follow from one running sum over pairs sorted once, so a thousand resamples of a correlation
-cost a few passes over the data. What the gold scores alone decide is computed once for all encoders.
+Mid-ranks under counts follow from one running sum over pairs sorted once, so a thousand resamples of a correlation cost a
+few passes over the data. Whatever depends on the gold scores alone is computed once for all encoders.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
-FEWEST_DRAWS = 40  # that have 2.5 % and 97.5 % percentiles
-ROUNDING = 1e-9  # relative to the scores' size: how much two ways of computing one score may differ
-_NUMBERS = 300_000  # counts at a time: what is computed from them stays in the processor's cache
-_MOST = 4_000_000  # counts at a time of very many pairs: some ten arrays of this size are in memory at once
+FEWEST_DRAWS = 40  # fewer draws have no 2.5 % and 97.5 % percentiles
+ROUNDING = 1e-9  # relative to the scores' size: how much a score may differ between two ways of computing it
+_NUMBERS = 300_000  # counts in a block: the arrays computed from them stay in the processor's cache
+_MOST = 4_000_000  # counts in a block of very many pairs: some ten arrays of this size are in memory at once
 Counts = NDArray[np.signedinteger[Any]]
 
 
@@ -33,15 +33,15 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> Floats:
 
 
 def block_rows(n: int) -> int:
-    """Return how many rows of counts of n pairs are best handled at a time."""
+    """Return the number of resamples of n pairs in a block, by the processor's cache and, for many pairs, by memory."""
     return min(512, max(32, _NUMBERS // max(n, 1))) if 32 * n <= _MOST else max(1, _MOST // n)
 
 
 def resample_blocks(
     n: int, resamples: int, seed: tuple[int, ...], rows: int, item: Ints | None = None
 ) -> Iterator[Floats]:
-    """Yield the rows of `resample_counts`, so many at a time. With `item` as many items are drawn as there are, each with
-    all of its rows."""
+    """Yield the rows of `resample_counts` in blocks of `rows`. With `item`, items are drawn instead of pairs, as many as
+    there are, each with all of its rows."""
     if item is not None and (items := distinct(item)) < n:
         at = np.unique(item, return_inverse=True)[1]
         yield from (block[:, at] for block in resample_blocks(items, resamples, seed, rows))
@@ -55,7 +55,7 @@ def resample_blocks(
 
 
 def count_blocks(counts: NDArray[Any]) -> Iterator[Floats]:
-    """Yield the rows of (resamples, n) counts, some at a time, as float64."""
+    """Yield the rows of (resamples, n) counts as float64, in blocks of `block_rows`."""
     rows = block_rows(counts.shape[1])
     for start in range(0, len(counts), rows):
         yield np.asarray(counts[start : start + rows], dtype=np.float64)
@@ -64,34 +64,32 @@ def count_blocks(counts: NDArray[Any]) -> Iterator[Floats]:
 def fisher_interval(
     draws: Floats, value: float, n: int, level: float = 0.95, stretch: float = 1.0
 ) -> tuple[float, float] | None:
-    """Return interval of a correlation `value`, or of a mean of correlations, from (resamples,) draws of it; unit 1.
+    """Return the interval of a correlation `value`, or of a mean of correlations, from (resamples,) draws of it; unit 1.
 
-    Symmetric on Fisher's z: as far as `level` of the draws lie from the value, stretched by sqrt(n / (n - 1)) and by the
-    ratio of Student's quantile, n - 2 degrees of freedom, to the normal one: a bootstrap of few pairs is too narrow. The
-    percentile interval of Pearson's correlation covers only 90 to 93 % at 20 pairs. None where `interval` is None.
-
-    stretch: by how much the draws' distances are to be stretched at least, because items are dependent
-    (`metrics.shared_sentences`); infinite: there is no interval.
+    It is symmetric on Fisher's z, and reaches as far as `level` of the draws lie from the value, stretched by
+    sqrt(n / (n - 1)) and by the ratio of Student's quantile, n - 2 degrees of freedom, to the normal one, since a bootstrap
+    of few pairs is too narrow: the percentile interval of Pearson's correlation covers only 90 to 93 % at 20 pairs. None
+    where `interval` is None. stretch: the least factor, for dependent items (`metrics.shared_sentences`); infinite: None.
     """
     from scipy.special import ndtri, stdtrit
 
     if interval(draws, level) is None or not np.isfinite(stretch):
         return None
     finite = draws[np.isfinite(draws)]
-    most = 1 - 1e-15  # resamples of few pairs may lie on a line
+    most = 1 - 1e-15  # resamples of few pairs may have a correlation of 1, whose z is infinite
     centre = np.arctanh(np.clip(value, -most, most))
     tail = (1 + level) / 2
     stretched = max(np.sqrt(n / max(n - 1, 1)) * stdtrit(max(n - 2, 1), tail) / ndtri(tail), stretch)
     reach = stretched * np.quantile(np.abs(np.arctanh(np.clip(finite, -most, most)) - centre), level)
-    # Rounding must not leave the value outside where every draw is equal to it.
+    # Where every draw equals the value, rounding must not put it outside of the interval.
     return min(float(np.tanh(centre - reach)), value), max(float(np.tanh(centre + reach)), value)
 
 
 def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """Return percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
+    """Return the percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
 
-    None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles, and where all draws are the same but
-    for rounding: none can say how sure 4 of 4 is.
+    None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles, and where all draws are equal up to
+    rounding, as those of 4 correct among 4 are, which do not show how certain the share is.
     """
     finite = draws[np.isfinite(draws)]
     if len(finite) < 0.95 * len(draws) or len(finite) * (1 - level) < 2 - 1e-9:
@@ -101,25 +99,25 @@ def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
 
 
 def is_point(low: float, high: float) -> bool:
-    """Return whether the ends of an interval are equal but for rounding: it is none."""
+    """Return whether the ends of an interval are equal up to rounding, so that it does not count as one."""
     return abs(high - low) <= ROUNDING * max(abs(low), abs(high), 1.0)
 
 
 def distinct(item: Ints) -> int:
-    """Return the number of items."""
+    """Return the number of distinct items."""
     return len(np.unique(item))
 
 
 def stratified_folds(label: NDArray[Any], folds: int, seed: int, item: Ints) -> NDArray[np.int64]:
     """Return int64 (n,), the fold of each row: scikit-learn's stratified folds of the items, shuffled by `seed`.
 
-    An item is of the class of its first row. Raises ValueError, as scikit-learn does, where no class has as many items as
-    there are folds.
+    The class of an item is that of its first row. Raises ValueError, as scikit-learn does, where every class has fewer items
+    than there are folds.
     """
     from sklearn.model_selection import StratifiedKFold
 
     _, first, at = np.unique(item, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # the items by their first rows: rows that repeat earlier ones move no fold
+    order = np.argsort(first)  # items in the order of their first rows, so that repeated rows do not change the folds
     fold = np.empty(len(first), dtype=np.int64)
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
     for number, (_, held_out) in enumerate(splitter.split(np.zeros(len(first)), label[first[order]])):
@@ -130,7 +128,7 @@ def stratified_folds(label: NDArray[Any], folds: int, seed: int, item: Ints) -> 
 def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metric: str) -> Floats:
     """Return (resamples,) correlations of (n,) `predicted` with (n,) `gold` under (resamples, n) `counts`.
 
-    Of (e, n) `predicted`, those of e encoders, (e, resamples).
+    For (e, n) `predicted` of e encoders, they are (e, resamples).
     """
     predicted = np.asarray(predicted, np.float64)
     correlate = BootstrapCorrelation(np.atleast_2d(predicted), gold, metric)
@@ -139,9 +137,9 @@ def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metri
 
 
 class BootstrapCorrelation:
-    """Correlations of `predicted` (e, n) with `gold` (n,), prepared once; called with (b, n) counts it gives (e, b) of them.
+    """Bootstrap of the correlations of `predicted` (e, n) with `gold` (n,): a call with (b, n) counts returns them, (e, b).
 
-    NaN, which `interval` leaves out, for a resample that drew one value only.
+    A resample in which all drawn values are equal has NaN, which `interval` leaves out.
     """
 
     def __init__(self, predicted: Floats, gold: Floats, metric: str) -> None:
@@ -157,16 +155,17 @@ class BootstrapCorrelation:
 
 
 class _Spearman:
-    """The ranks of N drawn values sum to N^2 / 2, and their squares about the mean to (N^3 - sum of t^3) / 12, where a value
-    is drawn t times (Kendall's correction for ties). All sums are of whole numbers: they are exact.
-    """
+    """Spearman's correlation under counts.
+
+    The ranks of N drawn values sum to N^2 / 2, and their squares about the mean to (N^3 - sum of t^3) / 12, where a value is
+    drawn t times (Kendall's correction for ties). All sums are of whole numbers, and so exact."""
 
     def __init__(self, predicted: Floats, gold: Floats) -> None:
         self._predicted, self._gold = [_Ranker(row) for row in predicted], _Ranker(gold)
 
     def __call__(self, counts: Floats) -> Floats:
         total = counts.sum(axis=1)
-        # Resamples side by side: a pair's counts are neighbours in memory, and moved and added together.
+        # Transposed, a pair's counts in all resamples are neighbours in memory, and are moved and added together.
         kind = np.int16 if 2 * total.max(initial=0) < np.iinfo(np.int16).max else np.int32
         times: Counts = counts.T.astype(kind, order="C")
         cubes = _cubes(times)
@@ -174,33 +173,33 @@ class _Spearman:
         square_gold = _squares(cubes + excess, total)
         weights = np.empty(ranks.shape)
         weights[self._gold.order] = ranks
-        weights -= total  # the mean of the ranks: the weights sum to 0
+        weights -= total  # less the mean of the ranks, so that the weights sum to 0
         weights *= times
         out = np.empty((len(self._predicted), len(total)))
         for i, ranker in enumerate(self._predicted):
             ranks, excess = ranker(times)
-            # Twice the ranks in both factors.
+            # Divided by 4, as both factors hold twice the ranks.
             covariance = np.einsum("nb,nb->b", np.take(weights, ranker.order, axis=0, mode="clip"), ranks) / 4
             out[i] = _correlation(covariance, _squares(cubes + excess, total), square_gold, total)
         return out
 
 
 class _Ranker:
-    """Weighted mid-ranks of one variable x (n,), ties shared, for many weightings."""
+    """Mid-ranks of a variable x (n,) under many counts, prepared once; tied values share their mean rank."""
 
     def __init__(self, x: Floats) -> None:
         self.order = np.argsort(x, kind="stable")
         differs = x[self.order][1:] != x[self.order][:-1]
         first, last = np.flatnonzero(np.r_[True, differs]), np.flatnonzero(np.r_[differs, True])  # of each distinct value
         several = last > first
-        self._first, self._last = first[several], last[several]  # values that several items have: most have one
+        self._first, self._last = first[several], last[several]  # only of tied values, as most values are distinct
         sizes = self._last - self._first + 1
-        self._value = np.repeat(np.arange(len(sizes)), sizes)  # each of these items' value
+        self._value = np.repeat(np.arange(len(sizes)), sizes)  # the number of the value of each tied item
         self._items = np.arange(len(self._value)) + np.repeat(self._first - np.cumsum(sizes) + sizes, sizes)
 
     def __call__(self, times: Counts) -> tuple[Counts, Floats]:
-        """Return (n, b) twice the mid-ranks, less 1, in the variable's order, under (n, b) counts; (b,) by how much the
-        cubes of the counts of distinct values exceed those of the items."""
+        """Return, under (n, b) counts, (n, b) twice the mid-ranks, less 1, in the variable's order; and (b,) the sum of the
+        cubed counts of distinct values less that of the items."""
         drawn = np.take(times, self.order, axis=0, mode="clip")
         ranks = drawn.copy()
         _running_sum(ranks)
@@ -219,14 +218,14 @@ def _cubes(counts: Counts) -> Floats:
 
 
 def _squares(cubes: Floats, total: Floats) -> Floats:
-    """Return (b,) the squares of the ranks about their mean, summed over `total` draws."""
+    """Return (b,) the sum of squares of the ranks about their mean, over `total` (b,) draws. cubes: of counts of values."""
     return np.asarray((total**3 - cubes) / 12)
 
 
 def _running_sum(rows: Counts) -> None:
-    """Replace each row of (n, b) by the sum of the rows up to it: within eights first, then over the eights.
+    """Replace each row of (n, b) by the sum of the rows up to it, first within blocks of eight rows, then over the blocks.
 
-    numpy's own sum walks down one column after another, which takes several times as long.
+    numpy's cumsum goes down one column after another, which takes several times as long.
     """
     whole = len(rows) // 8 * 8
     if whole:
@@ -242,7 +241,7 @@ def _running_sum(rows: Counts) -> None:
 
 class _Pearson:
     def __init__(self, predicted: Floats, gold: Floats) -> None:
-        # Standardised, so that the sums of squares keep their digits whatever the units.
+        # Variables are standardised, so that sums of squares keep their digits in any unit.
         x, y = _standardised(predicted), _standardised(gold)
         self._encoders = len(x)
         self._summed = np.ascontiguousarray(np.concatenate([x, x * x, x * y, [y, y * y]]).T)
@@ -263,9 +262,9 @@ def _standardised(values: Floats) -> Floats:
 
 
 def _correlation(covariance: Floats, square_x: Floats, square_y: Floats, total: Floats) -> Floats:
-    """From sums over `total` (b,) draws."""
+    """Return (..., b) correlations from sums of products and squares over `total` (b,) draws; NaN for constant variables."""
     spread = np.sqrt(np.maximum(square_x, 0) * np.maximum(square_y, 0))
-    varies = np.minimum(square_x, square_y) > 1e-9 * total  # above what rounding leaves of a constant
+    varies = np.minimum(square_x, square_y) > 1e-9 * total  # the variance of a constant may not be 0, due to rounding
     return np.asarray(np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=varies))
 
 
@@ -274,14 +273,14 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
     z, share = 1.959963984540054, hits / n
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # The ends are exact where all or none hit, up to rounding.
+    # Rounding must not put the share outside where all or none are hits.
     return min(share, max(0.0, middle - spread)), max(share, min(1.0, middle + spread))
 
 
 def share_interval(hits: NDArray[np.bool_], item: Ints, stretch: float = 1.0) -> tuple[float, float]:
-    """Return the 95 % score interval of the share of (n,) `hits`, n > 0, rows of equal numbers in `item` being one item.
+    """Return the 95 % score interval of the share of (n,) `hits`, n > 0; rows with equal numbers in `item` are one item.
 
-    stretch: by how much dependent items make it wider, as so many fewer would; where it is infinite, all from 0 to 1.
+    stretch: the factor by which dependent items widen it, as fewer items would; infinite: the interval is 0 to 1.
     """
     if not math.isfinite(stretch):
         return 0.0, 1.0
@@ -290,7 +289,7 @@ def share_interval(hits: NDArray[np.bool_], item: Ints, stretch: float = 1.0) ->
 
 
 def effective_rows(item: Ints) -> float:
-    """Return how many independent rows make a share as noisy as these (Kish 1965, Survey Sampling, section 11.7): the number
-    of items where all have as many rows, and fewer elsewhere."""
+    """Return the effective number of independent rows (Kish 1965, Survey Sampling, section 11.7): the number of items where
+    all have equally many rows, fewer elsewhere."""
     sizes = np.unique(item, return_counts=True)[1]
     return len(item) ** 2 / int((sizes**2).sum())

@@ -1,4 +1,4 @@
-"""Whether two scores are practically equal: two one-sided tests of their difference against a margin."""
+"""Equivalence tests: two one-sided tests (TOST) of whether two scores differ by less than a margin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Verdict = Literal["different", "practically equal", "different, yet within", "un
 class Equivalence:
     """The two one-sided tests (TOST) of a difference against a margin, both in the scores' unit.
 
-    low, high: the difference's 90 % interval; p_low: of a true difference of -margin or less; p_high: of margin or more.
+    low, high: the difference's 90 % interval; p_low: p of a true difference of -margin or less; p_high: of margin or more.
     """
 
     margin: float
@@ -33,17 +33,17 @@ class Equivalence:
 
     @property
     def p(self) -> float:
-        """Of a true difference of the margin or more, in either direction: the larger of the two. Below 5 % exactly where
-        the 90 % interval lies inside the margin."""
+        """Return the p-value of a true difference of the margin or more in either direction, the larger of the two. It is
+        below 5 % exactly where the 90 % interval lies inside the margin."""
         return max(self.p_low, self.p_high)
 
 
 def equivalence(
     value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike, margin: float
 ) -> Equivalence | None:
-    """Return TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure and
-    the Power Approach for Assessing the Equivalence of Average Bioavailability), with the deviations that
-    `metrics.paired.paired_difference` tests by.
+    """Return the TOST of two scores over the same items (Schuirmann 1987, A Comparison of the Two One-Sided Tests Procedure
+    and the Power Approach for Assessing the Equivalence of Average Bioavailability), with the bootstrap deviations of
+    `metrics.paired.paired_difference`.
 
     draws: (B,) of each score over the same resamples; margin: above 0, in the scores' unit. None where there is no test:
     fewer than 20 resamples, or more than 5 % of them without a score. Raises StsbenchError for any other margin.
@@ -62,20 +62,20 @@ def equivalence_over_seeds(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, margin: float, *, paired: bool = False,
     seed: Sequence[int] = (0,),
 ) -> Equivalence | None:
-    """Return TOST of the means of a (n,) and b (m,), scores of seeds, with the noise of
-    `metrics.noise.difference_over_seeds`: items, and Student's t for the seeds.
+    """Return the TOST of the means of a (n,) and b (m,), scores of training seeds, with the noise of
+    `metrics.noise.difference_over_seeds`: a bootstrap over items, and Student's t for the seeds.
 
-    draws: (B,) of each mean over the same resamples; paired: a and b have the same seeds, in the same order; seed: of what
-    is redrawn of the variance over seeds. None where there is no test.
+    draws: (B,) of each mean over the same resamples; paired: a and b have the same seeds, in the same order; seed: of the
+    random draws of the variance over seeds. None where there is no test.
     """
     return from_deviations(*deviations_over_seeds(a, b, draws_a, draws_b, paired=paired, seed=seed), margin)
 
 
 def from_deviations(value: float, deviations: Floats, margin: float) -> Equivalence | None:
-    """Return TOST of a difference `value`, whose deviations from the truth have the sizes (n,) `deviations` and either sign.
+    """Return the TOST of a difference `value` whose absolute deviations from the truth are distributed as (n,) `deviations`.
 
-    A one-sided p is half the two-sided one of the difference to the bound, (1 + #{deviations >= |value +- margin|}) / (n +
-    1), on the bound's inner side, and 1 less that half elsewhere. None for fewer than 20 deviations.
+    Where `value` is inside of a bound, its one-sided p is half the two-sided p of its distance from the bound, (1 +
+    #{deviations >= |value +- margin|}) / (n + 1), and else 1 less that half. None for fewer than 20 deviations.
     """
     if not 0 < margin < inf:
         raise StsbenchError(f"margin={margin}: not a finite number above 0, in the scores' unit")
@@ -84,7 +84,7 @@ def from_deviations(value: float, deviations: Floats, margin: float) -> Equivale
         return None
 
     def one_sided(inside: float) -> float:
-        """Return p of a bound that the difference lies `inside` of, or outside of where it is below 0."""
+        """Return the p-value of one bound. inside: distance of the difference from it, negative outside of the margin."""
         both = (1 + int(np.count_nonzero(deviations >= abs(inside)))) / (len(deviations) + 1)
         return both / 2 if inside > 0 else 1 - both / 2
 
@@ -92,9 +92,9 @@ def from_deviations(value: float, deviations: Floats, margin: float) -> Equivale
 
 
 def verdict(different: bool, equivalent: bool) -> Verdict:
-    """Return what a test of the difference and one of its equivalence say together.
+    """Return the joint verdict of a test of the difference and a test of equivalence.
 
-    The two never err at once: a difference of 0 is not outside the margin. So each at 5 % errs in at most 5 % of all cases.
+    The two never err at once, since a true difference of 0 is not outside the margin; each at 5 %, they err in at most 5 %.
 
     >>> from stsbench.metrics.equivalence import verdict
     >>> verdict(different=False, equivalent=False)

@@ -1,4 +1,4 @@
-"""Where sentence vectors lie on the unit sphere: alignment, uniformity, anisotropy, spectrum, cosines by human rating."""
+"""Geometry of sentence vectors on the unit sphere: alignment, uniformity, anisotropy, spectrum, cosines by human rating."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from stsbench.errors import ScoreError
 from stsbench.metrics.similarity import zero_rows
 
 Floats = NDArray[np.float64]
-RATINGS = ("0-1", "1-2", "2-3", "3-4", "4-5")  # each without its upper end, the last with it
-_TILE = 1024  # pairwise terms are formed in tiles of 1024 x 1024: 8 MB, whatever n is
-_DENSE_LIMIT = 2**28  # bytes that sparse vectors may take up once they are dense
+RATINGS = ("0-1", "1-2", "2-3", "3-4", "4-5")  # groups of ratings without the upper end, except for the last
+_TILE = 1024  # pairwise terms are computed in tiles of 1024 x 1024, which take 8 MB for any n
+_DENSE_LIMIT = 2**28  # the most bytes of sparse vectors when made dense
 
 
 def directions(vectors: Any) -> Floats:
-    """Return float64 (m, d): the rows of (n, d) `vectors`, dense or CSR, at length 1; zero rows, which have no direction,
-    left out.
+    """Return float64 (m, d): the rows of (n, d) `vectors`, dense or CSR, scaled to length 1, without zero rows.
 
     Raises ScoreError for sparse vectors that would need more than 256 MiB when dense.
     """
@@ -32,7 +31,7 @@ def directions(vectors: Any) -> Floats:
                 "when dense; geometry supports 256 MiB: use an encoder with fewer dimensions"
             )
         kept = kept.toarray()
-    # The largest entry first: the square of a tiny or huge one would leave float64.
+    # Divided by the largest entry first, as the square of a tiny or huge one would under- or overflow in float64.
     rows = np.array(kept, dtype=np.float64)
     rows /= np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -46,7 +45,7 @@ def distances(first: Floats, second: Floats) -> Floats:
 
 def alignment(distance: Floats, alpha: float = 2.0) -> float:
     """Return E |f(x) - f(x+)|^alpha over (p,) distances of positive pairs of unit vectors; 0 is best (Wang & Isola 2020,
-    4.1)."""
+    4.1). Raises ScoreError without any pair."""
     if not len(distance):
         raise ScoreError("alignment needs at least one positive pair")
     return float(np.mean(distance**alpha))
@@ -55,8 +54,8 @@ def alignment(distance: Floats, alpha: float = 2.0) -> float:
 def uniformity(unit: Floats, t: float = 2.0, tile: int = _TILE) -> float:
     """Return log E exp(-t |f(x) - f(y)|^2) over all pairs i < j of (n, d) unit vectors; lower is more uniform.
 
-    Wang & Isola 2020, section 4.1. One log-sum-exp over all pairs, so no t under- or overflows; memory does not grow
-    with n^2. Raises ScoreError for fewer than two vectors.
+    Wang & Isola 2020, section 4.1. Computed as one log-sum-exp over all pairs, so that no t under- or overflows; memory does
+    not grow with n^2. Raises ScoreError for fewer than two vectors.
     """
     n = _several(unit, "uniformity")
     total = -np.inf
@@ -72,9 +71,9 @@ def uniformity(unit: Floats, t: float = 2.0, tile: int = _TILE) -> float:
 
 
 def anisotropy(unit: Floats) -> float:
-    """Return mean cosine of all pairs i != j of (n, d) unit vectors (Ethayarajh 2019, section 3.4, there from samples).
+    """Return the mean cosine of all pairs i != j of (n, d) unit vectors (Ethayarajh 2019, section 3.4, who samples pairs).
 
-    (|sum u|^2 - sum |u|^2) / (n (n - 1)): exact, without forming a pair. Raises ScoreError for fewer than two vectors.
+    Computed as (|sum u|^2 - sum |u|^2) / (n (n - 1)), exactly, without pairs. Raises ScoreError for fewer than two vectors.
     """
     n = _several(unit, "anisotropy")
     whole = unit.sum(axis=0)
@@ -84,8 +83,8 @@ def anisotropy(unit: Floats) -> float:
 def singular_values(unit: Floats, centre: bool = False) -> Floats:
     """Return float64 (min(n, d),): singular values of the (n, d) matrix, largest first; `centre` subtracts its mean row.
 
-    Roots of the eigenvalues of the smaller Gram matrix: several times faster than an SVD, exact to 1e-7 of the largest
-    value, which is what float32 vectors hold.
+    They are the roots of the eigenvalues of the smaller Gram matrix, several times faster than an SVD and exact to 1e-7 of
+    the largest value, the precision of float32 vectors.
     """
     rows = unit - unit.mean(axis=0) if centre else unit
     gram = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
@@ -100,20 +99,20 @@ def relative(values: Floats) -> Floats:
 
 
 def effective_rank(values: Floats) -> float:
-    """Return exp of the entropy of singular values scaled to sum 1: from 1 to their number (Roy & Vetterli 2007,
-    definition 1)."""
+    """Return the exponential of the entropy of singular values scaled to sum 1, between 1 and their number (Roy & Vetterli
+    2007, definition 1). Raises ScoreError when all are zero."""
     share = relative(values) / relative(values).sum()
     share = share[share > 0]
     return float(np.exp(-(share * np.log(share)).sum()))
 
 
 def explained_by_first(values: Floats) -> float:
-    """Return share of the first squared singular value in the sum of all, 0 to 1 (MEV: Ethayarajh 2019, definition 3)."""
+    """Return the share of the first squared singular value in the sum of all, 0 to 1 (MEV: Ethayarajh 2019, def. 3)."""
     return float(1 / (relative(values) ** 2).sum())
 
 
 def by_rating(cosine: Floats, gold: Floats) -> dict[str, Floats]:
-    """Return the (n,) cosines of each group of RATINGS that has pairs, by its name (SimCSE, Gao et al. 2021, figure G.1)."""
+    """Return group of RATINGS -> its cosines of (n,), for groups that have pairs (SimCSE, Gao et al. 2021, figure G.1)."""
     group = rating_groups(gold)
     return {name: cosine[group == i] for i, name in enumerate(RATINGS) if (group == i).any()}
 

@@ -1,5 +1,5 @@
-"""Pairs that match or do not, separated by a threshold on their similarity: average precision, ROC AUC, the best F1 and
-accuracy, their thresholds, and intervals of all of them."""
+"""Scores of binary pairs (match or not) by similarity: average precision, ROC AUC, best F1 and accuracy with their
+thresholds; and influence values, bootstrap draws and intervals of them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stsbench.errors import ScoreError
 Floats = NDArray[np.float64]
 Criterion = Literal["f1", "accuracy"]
 CRITERIA: tuple[Criterion, ...] = ("f1", "accuracy")
-# Of the bandwidth by which a criterion's curvature is measured, in pooled standard deviations of the two kinds, times
-# n^(-1/7); the intervals' coverage was simulated with it (tests/metrics/test_ranking.py, benchmarks/thresholds.py).
+# Factor of the bandwidth with which a criterion's curvature is estimated, in pooled standard deviations of the two kinds of
+# pairs times n^(-1/7). Its intervals' coverage was simulated (tests/metrics/test_ranking.py, benchmarks/thresholds.py).
 BANDWIDTH = 0.95
 _LEAST = 1e-300
 
 
 class Cuts:
-    """All ways to call the most similar of n pairs a match: k + 1 cuts, from none of the pairs to all of them.
+    """All thresholds on the similarity of n pairs with k distinct similarities: k + 1 cuts, from no match to all matches.
 
-    similarity: float (n,), finite; label: (n,), 1 for a match, else 0, both of them there. thresholds: float64 (k + 1,),
-    decreasing: a pair matches where its similarity is at least that; they lie in the middle between two similarities, the
-    first just above the largest, and the last is the smallest. Equal similarities are on one side of every cut.
-    Raises ScoreError for a label that is not there, for one that is NaN, and for a similarity that is not
+    similarity: float (n,), finite; label: (n,), 1 for a match, else 0, with both present. thresholds: float64 (k + 1,),
+    decreasing: a pair is called a match where its similarity is at least the threshold. The first is just above the largest
+    similarity, the last is the smallest, the others lie midway between two neighbours. Equal similarities are on one side of
+    every cut. Raises ScoreError where all pairs are of one kind, and for a label that is NaN or a similarity that is not
     finite.
     """
 
@@ -49,7 +49,7 @@ class Cuts:
         self.thresholds = np.r_[np.nextafter(distinct[0], np.inf), between, distinct[-1]]
 
     def counts(self, weights: Floats | None = None) -> tuple[Floats, Floats]:
-        """Return (..., k + 1) true matches among the pairs above each cut, and all pairs above it.
+        """Return two arrays (..., k + 1), the numbers of true matches and of all pairs above each cut.
 
         weights: (..., n), how often each pair counts; by default once.
         """
@@ -61,7 +61,7 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Matching:
-    """How well similarities separate matches from the rest, 0 to 1, and where the best F1 and accuracy are reached."""
+    """Scores of how well similarities separate matches from other pairs, 0 to 1, and the thresholds of F1 and accuracy."""
 
     ap: float
     auc: float
@@ -74,9 +74,9 @@ class Matching:
 def matching_scores(similarity: Floats, label: Floats) -> Matching:
     """Return the scores of n pairs: similarity float (n,), label (n,) 1 for a match, else 0.
 
-    Average precision and ROC AUC as scikit-learn defines them; the best F1 and accuracy over all thresholds, of equally good
-    ones the highest. The thresholds are chosen on these pairs: on others F1 and accuracy will be lower. Raises ScoreError
-    where all pairs are of one kind.
+    Average precision and ROC AUC as scikit-learn defines them; the best F1 and accuracy over all thresholds, the highest of
+    equally good ones. As these pairs choose the thresholds, F1 and accuracy will be lower on other pairs. Raises ScoreError
+    where all pairs are of one kind, as `Cuts` does.
     """
     cuts = Cuts(similarity, label)
     true, above = cuts.counts()
@@ -89,15 +89,15 @@ def matching_scores(similarity: Floats, label: Floats) -> Matching:
 
 
 def average_precision(true: Floats, above: Floats) -> Floats:
-    """Return (...) sum over the cuts of (recall - recall of the cut before) * precision; `Cuts.counts` gives the
-    arguments."""
+    """Return (...) the average precision: the sum over cuts of (recall - recall of the cut before) * precision. Arguments:
+    what `Cuts.counts` returns."""
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = true[..., 1:] / np.maximum(above[..., 1:], _LEAST)
         return np.asarray((np.diff(true, axis=-1) * precision).sum(-1) / true[..., -1])
 
 
 def roc_auc(true: Floats, above: Floats) -> Floats:
-    """Return (...) the chance that a match is more similar than a pair that is none, ties counting half."""
+    """Return (...) the ROC AUC: the probability that a match is more similar than another pair, ties counting half."""
     false = above - true
     with np.errstate(invalid="ignore", divide="ignore"):
         area = (np.diff(false, axis=-1) * (true[..., 1:] + true[..., :-1]) / 2).sum(-1)
@@ -105,22 +105,22 @@ def roc_auc(true: Floats, above: Floats) -> Floats:
 
 
 def matching_influences(similarity: Floats, label: Floats) -> dict[str, Floats]:
-    """Return (n,) influence values, of mean 0, of ap, auc, f1 and accuracy: n times what a pair's weight moves each by.
+    """Return (n,) influence values, of mean 0, of ap, auc, f1 and accuracy: n times their derivative by a pair's weight.
 
-    The best threshold is where its criterion is flat, so F1 and accuracy are taken at the one of these pairs. Arguments and
+    F1 and accuracy are taken at the best threshold of these pairs, where the derivative by the threshold is 0. Arguments and
     errors: as for `matching_scores`.
     """
     cuts = Cuts(similarity, label)
     true, above = cuts.counts()
     scores, n = matching_scores(similarity, label), len(cuts.order)
     matching, share = cuts.matching.astype(np.float64), true[-1] / n
-    group = np.searchsorted(cuts.ends, np.arange(n))  # of equal similarities
-    # AUC: of a match how many of the others lie below it, of another pair how many matches lie above, ties half.
+    group = np.searchsorted(cuts.ends, np.arange(n))  # index of the cut's group of equal similarities
+    # AUC: for a match, the share of other pairs below it; for another pair, the share of matches above it; ties count half.
     false = above - true
     below = 1 - (false[:-1] + false[1:])[group] / (2 * false[-1])
     over = (true[:-1] + true[1:])[group] / (2 * true[-1])
     auc = np.where(matching > 0, (below - scores.auc) / share, (over - scores.auc) / (1 - share))
-    # AP: a pair's own precision, and what it adds to that of every match below it.
+    # AP: a match's own precision, and each pair's effect on the precision of every match below it.
     precision = true[1:] / above[1:]
     weight = np.diff(true) / true[-1] / above[1:] * n  # of the matches of each group
     from_here = np.cumsum(weight[::-1])[::-1], np.cumsum((weight * precision)[::-1])[::-1]
@@ -138,19 +138,19 @@ def matching_influences(similarity: Floats, label: Floats) -> dict[str, Floats]:
 
 
 def criterion(name: Criterion, true: Floats, above: Floats) -> Floats:
-    """Return (..., k + 1) the F1 of the matches, or the accuracy, at every cut."""
+    """Return (..., k + 1) the F1 of matches, or the accuracy, at every cut. Other arguments: what `Cuts.counts` returns."""
     matches, pairs = true[..., -1:], above[..., -1:]
     if name == "f1":
-        return np.asarray(2 * true / np.maximum(above + matches, _LEAST))  # 0 / 0 of a draw without a match: 0
+        return np.asarray(2 * true / np.maximum(above + matches, _LEAST))  # a draw without a match has 0, not 0 / 0
     return np.asarray((pairs - above - matches + 2 * true) / pairs)
 
 
 @dataclass(frozen=True)
 class MatchingDraws:
-    """Bootstrap draws, (resamples,) each: of the scores, and of how far a threshold lies from the true one.
+    """Bootstrap draws, (resamples,) each, of the scores and of the thresholds' errors.
 
-    f1, accuracy: at the thresholds of the pairs themselves, which are the best ones but for a part that vanishes. shifts:
-    by criterion, the draws of the threshold's error; {} where it cannot be estimated.
+    f1, accuracy: at the best thresholds of the original pairs; the difference to those of each resample is negligible for
+    many pairs. shifts: criterion -> draws of its threshold's error, left out where that cannot be estimated.
     """
 
     ap: Floats
@@ -163,12 +163,12 @@ class MatchingDraws:
 def matching_draws(
     similarity: Floats, label: Floats, blocks: Iterable[Floats], items: int | None = None
 ) -> MatchingDraws:
-    """Return the scores under other draws of the pairs. blocks: (rows, n) of how often each pair was drawn; items: the
-    number of different pairs, n by default.
+    """Return bootstrap draws of the scores. blocks: (rows, n) counts of how often each pair is drawn; items: the number of
+    distinct pairs, n by default.
 
     The best threshold converges with the cube root of n, where an ordinary bootstrap is inconsistent (Abrevaya and Huang
-    2005). Here the resampled criterion's deviation from the criterion is added to a parabola with the criterion's curvature,
-    whose argmax is what varies (Cattaneo, Jansson and Nagasawa 2020).
+    2005). Therefore the deviation of the resampled criterion from the original one is added to a parabola with the
+    criterion's curvature, and the argmax of the sum is drawn (Cattaneo, Jansson and Nagasawa 2020).
     """
     cuts = Cuts(similarity, label)
     plain = cuts.counts()
@@ -193,8 +193,8 @@ def matching_draws(
 
 
 def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the interval of a threshold, symmetric, from the draws of its error; None for fewer than 2 / (1 - level) of
-    them."""
+    """Return the symmetric interval of a threshold from (resamples,) draws of its error; None for fewer than 2 / (1 - level)
+    finite draws, or more than 5 % that are not."""
     finite = shifts[np.isfinite(shifts)]
     if len(finite) < 0.95 * len(shifts) or len(finite) * (1 - level) < 2 - 1e-9:
         return None
@@ -203,8 +203,8 @@ def threshold_interval(threshold: float, shifts: Floats, level: float = 0.95) ->
 
 
 def _parabola(cuts: Cuts, name: Criterion, best: int, items: int) -> Floats | None:
-    """Return (k + 1,) -curvature (t - t_best)^2 / 2 at every threshold; None where the criterion, smoothed by a normal
-    kernel, has no maximum there. Its curvature is minus its second derivative."""
+    """Return (k + 1,) -curvature (t - t_best)^2 / 2 at every threshold t, where the curvature is minus the second derivative
+    of the criterion, smoothed by a normal kernel, at t_best; None where it is not positive."""
     from scipy.special import ndtr
 
     value, matching, cut = cuts.similarity, cuts.matching, float(cuts.thresholds[best])

@@ -1,5 +1,5 @@
-"""Variances of few measurements each, moderated by the variances of all rows (Smyth 2004, Linear Models and Empirical Bayes
-Methods for Assessing Differential Expression in Microarray Experiments; the `limma` package)."""
+"""Empirical Bayes moderation of sample variances, each of few seeds (Smyth 2004, Linear Models and Empirical Bayes Methods
+for Assessing Differential Expression in Microarray Experiments; the `limma` package)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stsbench.metrics.paired import LEVEL
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_OTHERS = 4  # variances of which it can be said that another is not of their kind
-_FLOOR = 1e-5  # times the median: what a variance of (nearly) 0 is taken for, as limma does
+_OTHERS = 4  # the fewest variances that another can be an outlier of
+_FLOOR = 1e-5  # times the median: the least value that a variance counts with, as in limma
 
 
 @dataclass(frozen=True)
 class VariancePrior:
-    """What the rows' true variances are like: variance * df / chi-square(df), independently of each other.
+    """The prior distribution of the rows' true variances: variance * df / chi-square(df), independent of each other.
 
-    df: inf where they are all alike, 0 where nothing is known of them. certainty: degrees of freedom of `variance` itself,
-    which is an estimate: the truth is like variance * certainty / chi-square(certainty).
+    df: inf where all are equal, 0 where nothing is known of them. certainty: degrees of freedom of `variance`, which is an
+    estimate itself: its true value is distributed as variance * certainty / chi-square(certainty).
     """
 
     df: float
@@ -36,9 +36,9 @@ NO_PRIOR = VariancePrior(0.0, 0.0, inf)
 def variance_prior(variances: Floats, df: Floats, independent: int | None = None) -> VariancePrior:
     """Return the prior of (r,) sample variances with (r,) degrees of freedom each, by Smyth's equations of section 6.2.
 
-    The logarithms of the variances have the mean and the variance that the prior's df and variance are solved from; where
-    they vary by no more than chance, df is inf, and variance their pooled mean. independent: how many of them are so,
-    all by default. `NO_PRIOR` for fewer than two variances above 0.
+    The prior's df and variance are solved from the mean and the variance of the logarithms of the variances; where these
+    vary no more than by chance, df is inf, and variance their pooled mean. independent: the number of independent
+    variances, by default all. `NO_PRIOR` for fewer than two, or where more than half of the variances are 0.
     """
     from scipy.special import digamma, polygamma
 
@@ -56,12 +56,12 @@ def variance_prior(variances: Floats, df: Floats, independent: int | None = None
 
 
 def outlying(variances: Floats, df: Floats) -> Bools:
-    """Return (r,) which variances are too large to be of one kind with the others: they must not be drawn towards these.
+    """Return bool (r,): which variances are too large for the prior of the others, and must not be moderated by it.
 
     From the largest on, each is compared with the prior of those below it (an F test at 5 % for all of them together),
-    until one is not too large. Without this, one row that is ten times as noisy as the others differs from them too often
-    (the idea is that of Phipson et al. 2016, Robust Hyperparameter Estimation). At 5 % for each of them, differences would
-    have intervals a fifth wider among 17 equally noisy rows and more than half among 50.
+    until one is not too large. Without this, a row that is ten times as noisy as the others differs from them significantly
+    too often (cf. Phipson et al. 2016, Robust Hyperparameter Estimation). With 5 % for each test, intervals of differences
+    would be a fifth wider among 17 equally noisy rows and more than half among 50.
     """
     from scipy import stats
 
@@ -80,12 +80,12 @@ def outlying(variances: Floats, df: Floats) -> Bools:
 
 
 def prior_of_rows(variances: Floats, df: Floats) -> tuple[VariancePrior, Floats, Bools]:
-    """Return (the prior of (r,) sample variances with (r,) degrees of freedom each; its df for each row, 0 for one that
-    stands for itself; which rows are `outlying`, and therefore stand for themselves).
+    """Return the prior of (r,) sample variances with (r,) degrees of freedom; its df for each row, 0 for a row that is not
+    moderated; and bool (r,), which rows are `outlying`. Outlying rows are not moderated.
 
-    All rows do where they are two, or few and of unequal numbers of seeds. Pooled, a noisy row of few seeds would be taken
-    for as quiet as one of many: two rows of 2 and 10 seeds would differ by chance in up to 19 % instead of 5, two of 2 and 2
-    in 9 %. Each by itself is Behrens and Fisher's test, which errs in less than 5 %.
+    No row is moderated where there are two, or few with unequal numbers of seeds. Pooled, a noisy row of few seeds would
+    count as no noisier than one of many: two rows of 2 and 10 seeds would differ significantly by chance in up to 19 %
+    instead of 5, two of 2 and 2 in 9 %. Without moderation, the test is Behrens and Fisher's, which errs in less than 5 %.
     """
     outliers = outlying(variances, df)
     if len(variances) <= 2 or (len(variances) <= _OTHERS and len(np.unique(df)) > 1):
@@ -95,13 +95,13 @@ def prior_of_rows(variances: Floats, df: Floats) -> tuple[VariancePrior, Floats,
 
 
 def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior) -> Floats:
-    """Return variances drawn towards the prior's: means of each and the prior's, weighted by their degrees of freedom; but
-    never less than the variance itself times the prior's weight.
+    """Return moderated variances: means of each variance and the prior's, weighted by their degrees of freedom, but never
+    less than the variance itself times the prior's weight.
 
-    Where the prior knows nearly all (a weight near 1, since the rows seem equally noisy), limma draws every variance down to
-    it: among 17 rows of three seeds, one three times as noisy makes the joint test err in 7 to 12 % instead of 5. Here it
-    keeps its own variance (docs/findings/statistics.md). Where rows are known to differ (a weight up to a half),
-    nothing is changed. prior_df: the prior's df for each, 0 for one that stands for itself. All of one shape.
+    Where the prior's weight is near 1, since the rows seem equally noisy, limma reduces every variance to the prior's: among
+    17 rows of three seeds, one three times as noisy makes the joint test err in 7 to 12 % instead of 5. With the bound, such
+    a row keeps its own variance (docs/findings/statistics.md). The bound has no effect up to a weight of a half.
+    prior_df: the prior's df for each variance, 0 for one that is not moderated. All arrays have one shape.
     """
     share = prior_share(df, prior_df)
     return np.asarray(np.maximum(share * prior.variance + (1 - share) * variances, share * variances))
@@ -110,10 +110,10 @@ def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePr
 def redrawn(
     variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior, draws: int, rng: np.random.Generator
 ) -> Floats:
-    """Return (r, draws) of what the true variances of r rows may be, in the light of their sample variances and the prior.
+    """Return (r, draws) draws of the true variances of r rows, given their sample variances and the prior.
 
-    With the prior's variance itself redrawn within its uncertainty: where the seeds are noisy, ignoring that errs in 6.5 %
-    instead of 5 % (17 rows of three seeds).
+    The prior's variance is drawn, too: where the seeds are noisy, a test that ignores its uncertainty errs in 6.5 % instead
+    of 5 % (17 rows of three seeds).
     """
     share, total = prior_share(df, prior_df)[:, None], (df + prior_df)[:, None]
     of_row = variances[:, None]
@@ -131,7 +131,7 @@ def redrawn_prior(prior: VariancePrior, draws: int, rng: np.random.Generator) ->
 
 
 def prior_share(df: Floats, prior_df: Floats) -> Floats:
-    """Return the prior's weight in a moderated variance."""
+    """Return the prior's weight in each moderated variance, 0 to 1, of the shape of `df` and `prior_df`."""
     certain = np.isinf(prior_df)
     finite = np.where(certain, 1.0, prior_df)
     return np.where(certain, 1.0, finite / (finite + df))
@@ -141,11 +141,11 @@ def df_of_two(first: float, second: float, count: int) -> float:
     """Return Student's degrees of freedom of the difference between two means of `count` >= 2 seeds each, for a test that
     errs in 5 % whatever the ratio of the two variances (5.04 % at most, by integration; benchmarks/two_sides.py).
 
-    one, second: the squared standard errors of the two means, not both 0. Satterthwaite's degrees of freedom err in up to
+    first, second: the squared standard errors of the two means, not both 0. Satterthwaite's degrees of freedom err in up to
     6.4 % with two seeds a side, 5.9 with three, 5.4 with five. With count - 1 a test cannot err in more than 5 % (Hsu 1938,
     Contribution to the Theory of Student's t Test as Applied to the Problem of Two Samples; Mickey & Brown 1966, Bounds on
     the Distribution Functions of the Behrens-Fisher Statistic), but is needlessly wide where there are more than two seeds.
-    Hence count - 1 with two, and from there 1 - 2 / count of the way to Satterthwaite's with more.
+    The result therefore lies 1 - 2 / count of the way from count - 1 to Satterthwaite's.
 
     >>> df_of_two(1.0, 5.0, 2), round(df_of_two(1.0, 1.0, 3), 2), round(df_of_two(1.0, 1.0, 10), 2)
     (1.0, 2.67, 16.2)
@@ -157,9 +157,8 @@ def df_of_two(first: float, second: float, count: int) -> float:
 
 
 def inverse_trigamma(value: float) -> float:
-    """Return x > 0 with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, nearly straight (Smyth 2004, appendix).
-
-    inf where the value is so small that x would have no meaning (above 5 million).
+    """Return x > 0 with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, which is nearly linear (Smyth 2004,
+    appendix); inf where the value is so small that x would exceed 5 million.
     """
     from scipy.special import polygamma
 
@@ -172,6 +171,6 @@ def inverse_trigamma(value: float) -> float:
         trigamma = float(polygamma(1, x))
         step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
         x += step
-        if -step / x < 1e-10:  # it comes from below: every step is up, until rounding
+        if -step / x < 1e-10:  # x converges from below: a step down is only rounding
             break
     return x

@@ -1,5 +1,5 @@
-"""What several scores may differ by for chance alone, the items that were tested and the seeds that were trained with; and
-the difference between two scores over several seeds."""
+"""Noise of differences between scores, from the test items and from the training seeds; and intervals and tests of the
+difference between two scores over several seeds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from stsbench.metrics.paired import LEVEL, Difference, critical_value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_FARTHEST, _POINTS = 8.0, 4001  # normal deviates that are turned into Student's by a table
-_TAIL = 0.995  # the quantile that tails are compared by
-_NORMAL, _FEWEST = 1e4, 0.5  # degrees of freedom: from here on Student's distribution is the normal one; the least
-_SMALL = 1e-6  # below this share of two rows' variances, that of their difference is summed anew, for it has lost its digits
+_FARTHEST, _POINTS = 8.0, 4001  # range and points of the table that maps normal deviates to Student's
+_TAIL = 0.995  # the quantile at which the tails of distributions are compared
+_NORMAL, _FEWEST = 1e4, 0.5  # degrees of freedom: the number from which Student's distribution counts as normal; the least
+_SMALL = 1e-6  # a variance of a difference below this share of the rows' variances lost its digits, and is summed again
 
 
 @dataclass(frozen=True)
 class Scores:
-    """r rows' scores. values: (r,), each the mean over its seeds; draws: (r, b) of them over b resamples of the items that
-    all rows share; seeds: of each row the scores of its seeds, none or one where nothing is known of other seeds.
+    """Scores of r rows (encoders). values: (r,), each the mean over its seeds; draws: (r, b) of these means over b resamples
+    of the items that all rows share; seeds: for each row the scores of its seeds, at most one where others are not known.
 
-    groups: (r,) rows of one group, 0 or above, have the same seeds in the same order, and are compared seed by seed.
+    groups: (r,), rows with equal numbers, 0 or above, have the same seeds in the same order, and are compared by seed.
     """
 
     values: Floats
@@ -45,27 +45,26 @@ class Scores:
 
 
 class Noise:
-    """The standard errors of all differences between `scores`, and what they would deviate by in further experiments.
+    """Standard errors of all differences between `scores`, and draws of their deviations in further experiments.
 
     A deviation is that of a bootstrap over the items plus, for rows of several seeds, one of Student's t: the variance over
-    seeds is moderated over the rows and redrawn from what it may be, in the light of all of them. The difference of two rows
-    of as many seeds each, with no third to be moderated by, deviates by Student's t with `df_of_two`. A resample in which
-    any score is NaN is left out for all.
+    seeds is moderated over the rows and drawn from its posterior. The difference of two rows with equally many seeds, where
+    no third row has several, deviates by Student's t with `df_of_two`. A resample in which any score is NaN is left out for
+    all rows.
 
     Differences that seeds make uncertain have longer tails than others. Each is measured in standard errors that are
     stretched by the ratio of Student's quantile to the normal one, so that no pair's tails set the critical value of all.
-    size: below it a difference is rounding; errors: (r, r) such stretched standard errors, in the scores' unit.
-    """
+    size: smaller differences are rounding; errors: (r, r) the stretched standard errors, in the scores' unit."""
 
     def __init__(self, scores: Scores, rng: np.random.Generator) -> None:
         draws = scores.draws[:, np.isfinite(scores.draws).all(axis=0)]
         self.values, self.draws = scores.values, draws.shape[1]
         largest = float(np.abs(draws).max()) if draws.size else 0.0
         self.size = max(float(np.abs(scores.values).max(initial=0.0)), largest) * ROUNDING
-        self._items = self._both = draws - scores.values[:, None]  # deviations of items; of items and seeds together
+        self._items = self._both = draws - scores.values[:, None]  # deviations due to items; due to items and seeds
         counts = np.array([len(seeds) for seeds in scores.seeds] or [0] * len(scores.values))
         self._groups = np.where(counts > 1, -1 if scores.groups is None else scores.groups, -1)
-        between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances; over their df
+        between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances over seeds; divided by df
         several = np.flatnonzero(counts > 1)
         self._two: _TwoRows | None = None
         if len(several):
@@ -83,8 +82,8 @@ class Noise:
             normal = np.zeros(self._items.shape)
             normal[several] = rng.standard_normal((len(several), self.draws))
             if len(counts) == 2 and self._groups[0] == self._groups[1] >= 0:
-                # Only the difference of the two counts: over the root of 2 it is every quantile of the normal distribution
-                # once, in any order. Random ones would move p and intervals by several %.
+                # Only the difference of two paired rows matters: divided by the root of 2, it takes every quantile of the
+                # normal distribution once, in random order. Random deviates would change p and intervals by several %.
                 quantiles = stats.norm.ppf((np.arange(self.draws) + 0.5) / max(self.draws, 1))
                 deviates = rng.permutation(quantiles) / np.sqrt(2)
                 normal = np.stack([deviates, -deviates])
@@ -108,8 +107,8 @@ class Noise:
         return error if error > self.size else 0.0
 
     def deviations(self, first: Ints, second: Ints) -> Floats:
-        """Return (p, draws) of the differences between rows `first` (p,), or one row, and `second` (p,), in the scores'
-        unit."""
+        """Return (p, draws) deviations of the differences between rows `first` (p,), or one row, and rows `second` (p,), in
+        the scores' unit."""
         deviations = self._both[second]
         np.subtract(self._both[first], deviations, out=deviations)
         groups = self._groups[first]
@@ -124,11 +123,11 @@ class Noise:
         return np.asarray(deviations)
 
     def statistics(self) -> Floats:
-        """Return (r, r) sizes of the differences in standard errors: inf where one is the same in every draw and not
-        rounding.
+        """Return (r, r) absolute differences in standard errors; inf for one that is equal in every draw, and not rounding.
 
-        A little smaller than that, by what a drawn difference is too small for having itself been part of its standard
-        error (externally studentised, it would not be). Else 50 rows would err in 5.6 % instead of 5, with 1000 draws.
+        They are slightly reduced, as drawn differences are too small in units of a standard error that they contribute to
+        (they are not externally studentised). Without this, tests of 50 rows would err in 5.6 % instead of 5, with 1000
+        draws.
         """
         sizes = np.abs(self.values[:, None] - self.values)
         certain = np.where(sizes > self.size, np.inf, 0.0)
@@ -137,14 +136,14 @@ class Noise:
         return np.asarray(ratios * np.sqrt((self.draws - 1) / (self.draws - 1 + self._share * (finite**2 - 1))))
 
     def bound(self, critical: float | Floats) -> Floats:
-        """Return (r, r) the differences whose statistic is `critical`, one number or (r, r), in the scores' unit."""
+        """Return (r, r) the differences, in the scores' unit, with the statistic `critical`, one number or (r, r)."""
         left = self.draws - 1 - self._share
         right = np.maximum(self.draws - 1 - self._share * critical**2, 1.0)
         return np.asarray(self.errors * critical * np.sqrt(left / right))
 
     def drawn(self, first: Ints, second: Ints) -> Floats:
-        """Return (p, draws) of these statistics where the rows do not differ: 0 where the difference is the same in every
-        draw."""
+        """Return (p, draws) draws of `statistics` under the null hypothesis that the rows do not differ; 0 where the
+        difference is the same in every draw."""
         errors = self.errors[first, second]
         drawn = self.deviations(first, second)
         np.abs(drawn, out=drawn)
@@ -153,8 +152,8 @@ class Noise:
 
 
 def _stretched(variances: Floats, doubt: Floats) -> Floats:
-    """Return how many times as far out Student's quantile is as the normal one, at degrees of freedom that are a harmonic
-    mean of those of all parts of the variances. doubt: the sum of the parts, each over its degrees of freedom."""
+    """Return the ratio of Student's quantile to the normal one, at the harmonic mean of the degrees of freedom of the parts
+    of the variances, weighted by the parts. doubt: the sum of the parts, each divided by its degrees of freedom."""
     from scipy import stats
 
     share = np.divide(doubt, variances, out=np.zeros_like(doubt), where=variances > 0)  # 1 / df
@@ -179,48 +178,48 @@ def _difference_variances(deviations: Floats) -> Floats:
 
 
 class _TwoRows:
-    """The only two rows of several seeds, as many each and not paired: what their means over seeds may differ by."""
+    """Deviations of the difference between the only two rows of several seeds, equally many each and not paired."""
 
     def __init__(self, rows: Ints, errors: Floats, count: int, draws: int, rng: np.random.Generator) -> None:
-        """rows: (2,); errors: (r,) squared standard errors of the means over `count` seeds."""
+        """Draw the deviations. rows: (2,); errors: (r,) squared standard errors of the means over `count` seeds."""
         from scipy import stats
 
         self.rows = rows
         one, other = errors[rows]
         self._variance, self._df = float(one + other), df_of_two(float(one), float(other), count)
-        # Every quantile once, in any order: with one degree of freedom, random ones would move p and intervals by several %.
+        # Every quantile once, in random order: with one degree of freedom, random deviates would change p by several %.
         deviates = stats.t.ppf((np.arange(draws) + 0.5) / max(draws, 1), self._df)
         self.drawn = np.sqrt(self._variance) * rng.permutation(deviates)
 
     @staticmethod
     def fits(rows: Ints, counts: Ints, groups: Ints) -> bool:
-        """Return whether these rows of several seeds are such two. counts, groups: (r,) of all rows."""
+        """Return whether the rows of several seeds are two, with equal counts, not paired. counts, groups: (r,) of all."""
         if len(rows) != 2 or counts[rows[0]] != counts[rows[1]]:
             return False
         return bool(groups[rows[0]] != groups[rows[1]] or groups[rows[0]] < 0)
 
     def fill(self, doubt: Floats) -> None:
-        """Put the variance of the difference, over its degrees of freedom, into (r, r) `doubt`."""
+        """Write the variance of the difference, divided by its degrees of freedom, into (r, r) `doubt`."""
         i, j = self.rows
         doubt[i, j] = doubt[j, i] = self._variance / self._df
 
     def pairs(self, one: Ints, second: Ints) -> list[tuple[int, int]]:
-        """Return where these two stand among the pairs of `Noise.deviations`, with 1, or -1 the other way round."""
+        """Return the indices of these two rows among the pairs of `Noise.deviations`, each with 1, or -1 if reversed."""
         first, signs = np.broadcast_to(one, second.shape), (1, -1)
         at = [np.flatnonzero((first == self.rows[::sign][0]) & (second == self.rows[::sign][1])) for sign in signs]
         return [(int(index), sign) for sign, some in zip(signs, at, strict=True) for index in some]
 
 
 class _PairedSeeds:
-    """Differences seed by seed between rows of one group: their variances, moderated over all such pairs, and deviations."""
+    """Differences by seed between rows of one group: their variances, moderated over all these pairs, and deviations."""
 
     def __init__(
         self, seeds: Sequence[Floats], groups: Ints, single: Ints, normal: Floats, rng: np.random.Generator
     ) -> None:
-        """Take the draws of each row. normal: (r, draws) of each row. A pair's normal deviate is the difference of its
-        rows', with unit variance.
+        """Estimate the variances of pairs and their prior. normal: (r, draws) normal deviates of each row; that of a pair is
+        the difference of its rows', scaled to unit variance.
 
-        single: the rows whose variance stands for itself.
+        single: rows whose variances are not moderated.
         """
         self._normal = normal
         self._variances, self._df, self._prior_df = (np.zeros((len(groups), len(groups))) for _ in range(3))
@@ -234,7 +233,7 @@ class _PairedSeeds:
             self._variances[block] = squares / (scores.shape[1] - 1)
         usual = np.triu(self._df > 0, 1)
         usual[single] = usual[:, single] = False
-        # Pairs outnumber what is independent among them: of each group a row less than it has.
+        # Not all pairs are independent: a group of n rows has n - 1 independent differences.
         free = [len(set(members) - set(single)) for members in by_group]
         independent = sum(max(count - 1, 0) for count in free)
         self._prior = variance_prior(self._variances[usual], self._df[usual], independent if independent >= 4 else 0)
@@ -250,15 +249,15 @@ class _PairedSeeds:
         return self._grid if isinf(df) else np.asarray(stats.t.isf(stats.norm.sf(self._grid), df))
 
     def fill(self, between: Floats, doubt: Floats) -> None:
-        """Put the variances of the paired means' differences into (r, r) `between`, and over df into `doubt`."""
+        """Write the variances of the paired differences of means into (r, r) `between`, and divided by df into `doubt`."""
         for block in self._blocks:
             df, prior_df = self._df[block], self._prior_df[block]
             between[block] = moderated(self._variances[block], df, prior_df, self._prior) / (df + 1)
             doubt[block] = between[block] / (df + prior_df)
 
     def deviations(self, first: Ints, second: Ints) -> Floats:
-        """Return (p, draws) of the means' differences: Student's t at the place that the normal deviate has (a Gaussian
-        copula)."""
+        """Return (p, draws) deviations of the differences of means: the normal deviates mapped to the same quantile of
+        Student's t (a Gaussian copula)."""
         df, prior_df = self._df[first, second], self._prior_df[first, second]
         normal = (self._normal[first] - self._normal[second]) / np.sqrt(2)
         deviates = np.empty_like(normal)
@@ -273,10 +272,10 @@ class _PairedSeeds:
 
 @dataclass(frozen=True)
 class Spread:
-    """What makes the difference of two means over seeds uncertain. item_error: its standard error for the items alone.
+    """Sources of the uncertainty of a difference of two means over seeds. item_error: its standard error due to the items.
 
-    sds: of A's and of B's seeds, 0 for a side of one; counts: how many they are. paired: compared seed by seed; then the
-    first of sds is that of the seeds' differences, and the second 0.
+    sds: standard deviations over A's and B's seeds, 0 for a side of one seed; counts: numbers of seeds. paired: compared by
+    seed; the first of sds is then that of the seeds' differences, and the second 0.
     """
 
     item_error: float
@@ -286,7 +285,7 @@ class Spread:
 
 
 def difference_spread(a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False) -> Spread | None:
-    """Return the `Spread` of what `difference_over_seeds` tests; None where fewer than two resamples have a score."""
+    """Return the `Spread` of the difference that `difference_over_seeds` tests; None for fewer than two finite draws."""
     drawn = draws_a - draws_b
     drawn = drawn[np.isfinite(drawn)]
     if len(drawn) < 2:
@@ -302,8 +301,8 @@ def difference_over_seeds(
     """Return the mean of a (n,) less that of b (m,), scores of seeds, with a 95 % interval and a test, which always agree.
 
     draws: (B,) of each mean over resamples of the items that both share. The noise is that of the leaderboard's ranks
-    (`Noise`). paired: a and b have the same seeds, in the same order. A side of one seed has the noise of its items
-    alone. With more than 5 % of resamples without a score there is no interval and no test.
+    (`Noise`). paired: a and b have the same seeds, in the same order. seed: of the random draws. For a side of one seed,
+    only the noise of items counts. Where more than 5 % of resamples have no score, there is no interval and no test.
     """
     value, noise, drawn = _draw(a, b, draws_a, draws_b, paired, seed)
     critical = critical_value(drawn)
@@ -319,8 +318,8 @@ def difference_over_seeds(
 def deviations_over_seeds(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False, seed: Sequence[int] = (0,)
 ) -> tuple[float, Floats]:
-    """Return the difference that `difference_over_seeds` tests, and (n,) the sizes that its deviations have in n further
-    experiments, in the scores' unit: n is 0 where there is no test."""
+    """Return the difference that `difference_over_seeds` tests, and (n,) absolute deviations of it in n further experiments,
+    in the scores' unit; n is 0 where there is no test."""
     value, noise, drawn = _draw(a, b, draws_a, draws_b, paired, seed)
     return value, noise.bound(drawn[:, None, None])[:, 0, 1]
 
@@ -328,8 +327,8 @@ def deviations_over_seeds(
 def _draw(
     a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, paired: bool, seed: Sequence[int]
 ) -> tuple[float, Noise, Floats]:
-    """Return the difference of the means, 0 where it is rounding; its noise; and (n,) drawn statistics, none where no
-    test is."""
+    """Return the difference of the means, 0 where it is only rounding; its noise; and (n,) drawn statistics, n = 0 without a
+    test."""
     values = np.array([a.mean(), b.mean()])
     draws = np.stack([draws_a, draws_b])
     groups = np.zeros(2, dtype=np.int64) if paired else None
@@ -343,7 +342,7 @@ def _draw(
 
 def degrees_of_freedom(ratio: float) -> float:
     """Return the degrees of freedom at which Student's 97.5 % quantile is `ratio`, half an interval's width in standard
-    errors: at least _FEWEST, and infinite up to the normal quantile."""
+    errors; at least _FEWEST, and infinite for a ratio up to the normal quantile."""
     from scipy import special
 
     if ratio <= special.stdtrit(_NORMAL, (1 + LEVEL) / 2):

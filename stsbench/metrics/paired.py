@@ -1,4 +1,4 @@
-"""Tests and intervals of the difference between two scores on the same items; and many such tests jointly."""
+"""Paired bootstrap tests and intervals of the difference between two scores on the same items; multiple testing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-BLOCK = 65_536  # numbers at a time: 512 kB, which a core keeps at hand
+BLOCK = 65_536  # numbers in a block: 512 kB, which stay in a core's cache
 
 
 @dataclass(frozen=True)
 class Difference:
-    """value: first score less second, in their unit; low, high: its 95 % interval; p: of no difference, two-sided.
+    """A difference between two scores, with its interval and test.
 
-    low, high and p are None where the draws are too few, or too many of them could not be computed. error: its standard
-    error, None where they are and where the difference is the same in every draw; df: degrees of freedom of that, infinite
-    where all noise is of the items.
-    """
+    value: first score less second, in their unit; low, high: its 95 % interval; p: two-sided, of no difference; all three
+    None where draws are too few, or too many of them could not be computed. error: standard error, None where p is and where
+    all draws are equal; df: degrees of freedom of `error`, infinite where all noise is due to the items."""
 
     value: float
     low: float | None = None
@@ -44,9 +43,9 @@ def critical_value(draws: Floats, level: float = LEVEL) -> float:
 
 
 def critical_values(draws: Floats, level: float = LEVEL) -> Floats:
-    """(m,): `critical_value` of each row of draws (m, B)."""
+    """Return (m,) the `critical_value` of each row of draws (m, B)."""
     count = draws.shape[1]
-    allowed = ceil((1 - level) * (count + 1) - 1e-9) - 2  # how many draws may reach a significant statistic
+    allowed = ceil((1 - level) * (count + 1) - 1e-9) - 2  # number of draws that may reach a significant statistic
     if allowed < 0:
         return np.full(len(draws), inf)
     at = count - 1 - allowed
@@ -56,10 +55,10 @@ def critical_values(draws: Floats, level: float = LEVEL) -> Floats:
 def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> Difference:
     """Return the difference of two scores with a symmetric bootstrap interval and test, which always agree.
 
-    draws: (B,) of each score over the same resamples, so that what makes an item hard for both cancels. The deviations
-    |d* - d| stand for those of d from the truth (Hall 1992, The Bootstrap and Edgeworth Expansion, 3.6): p = (1 + #{|d* -
-    d| >= |d|}) / (B + 1), and d +- their 95 % quantile leaves 0 out exactly where p < 0.05. Resamples that one of the two
-    has no score of are left out; with more than 5 % of them there is no interval and no test.
+    draws: (B,) of each score over the same resamples, so that the difficulty of items cancels. The deviations |d* - d| of
+    the draws d* estimate those of d from the truth (Hall 1992, The Bootstrap and Edgeworth Expansion, 3.6): p = (1 +
+    #{|d* - d| >= |d|}) / (B + 1), and d +- their 95 % quantile excludes 0 exactly where p < 0.05. Resamples in which one of
+    the two has no score are left out; with more than 5 % of them there is no interval and no test.
     """
     value, deviations = paired_deviations(value_a, value_b, draws_a, draws_b)
     half = critical_value(deviations)
@@ -74,10 +73,10 @@ def paired_difference(value_a: float, value_b: float, draws_a: ArrayLike, draws_
 
 
 def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_b: ArrayLike) -> tuple[float, Floats]:
-    """Return the difference of two scores, and (n,) the sizes |d* - d| of its deviations in n resamples, as
-    `paired_difference` takes both: n is 0 where more than 5 % of the resamples have no score."""
+    """Return the difference of two scores, and (n,) its absolute deviations |d* - d| in n resamples, as `paired_difference`
+    uses them; n is 0 where more than 5 % of the resamples have no score."""
     value = value_a - value_b
-    if abs(value) <= ROUNDING * max(abs(value_a), abs(value_b)):  # it would be equal in every resample and so look certain
+    if abs(value) <= ROUNDING * max(abs(value_a), abs(value_b)):  # rounding is equal in every resample and looks certain
         value = 0.0
     differences = np.subtract(draws_a, draws_b, dtype=np.float64)
     kept = differences[np.isfinite(differences)]
@@ -87,7 +86,7 @@ def paired_deviations(value_a: float, value_b: float, draws_a: ArrayLike, draws_
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return p-values corrected for testing all of them (Holm 1979), in the order given: none decreases, none exceeds 1."""
+    """Return the p-values after Holm's correction for testing all of them (Holm 1979), in the same order, at most 1."""
     corrected, largest = [0.0] * len(p), 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
@@ -96,18 +95,18 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def few_enough(reached: Ints, draws: int, level: float = LEVEL) -> Bools:
-    """Return whether p = (1 + how many of the draws reached a statistic) / (1 + draws) is below 1 - `level`."""
+    """Return bool: whether p = (1 + reached) / (1 + draws) is below 1 - `level`. reached: draws as large as a statistic."""
     return np.asarray(1 + reached < (1 - level) * (draws + 1) - 1e-9)
 
 
 def rejected(statistics: Floats, draw: Callable[[Ints], Floats], draws: int, level: float = LEVEL) -> tuple[Bools, Floats]:
-    """Return bool (m,): which of m hypotheses are rejected, at a family-wise error rate of 1 - `level`; (draws,): the
-    largest drawn statistics of all.
+    """Return bool (m,), which of m hypotheses are rejected at a family-wise error rate of 1 - `level` (step-down); and
+    (draws,), the maximum over all hypotheses of each draw.
 
-    draw: m' indices -> (m', draws) statistics where the null hypotheses hold, of the same draws each time. From the largest
-    statistic on, each is compared with the largest drawn one of all hypotheses that are not yet rejected; the first that
-    is reached by too many draws ends it. The hypotheses are looked at from the smallest statistic on, some at a time, so
-    that one pass gives all these maxima.
+    draw: m' indices -> (m', draws) statistics under the null hypotheses, from the same draws in each call. From the largest
+    statistic on, each is compared with the maximum drawn statistic of all hypotheses that are not yet rejected, and the
+    first that too many draws reach ends the rejections. The code goes from the smallest statistic on, in blocks, so that one
+    pass gives all these maxima.
     """
     order = np.argsort(statistics, kind="stable")
     passed = np.empty(len(order), dtype=np.bool_)
@@ -120,7 +119,7 @@ def rejected(statistics: Floats, draw: Callable[[Ints], Floats], draws: int, lev
         np.maximum.accumulate(maxima, axis=0, out=maxima)
         largest = maxima[-1].copy()
         passed[start : start + block] = few_enough((maxima >= statistics[some][:, None]).sum(axis=1), draws, level)
-    # Equal statistics stand or fall together: the first of them is met with fewer maxima than the last.
+    # Equal statistics are rejected together or not at all: the maxima of the last of them include those of the others.
     sizes = statistics[order]
     last = np.searchsorted(sizes, sizes, side="right") - 1
     passed = passed[last]

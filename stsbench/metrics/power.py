@@ -1,10 +1,10 @@
-"""Statistical power: what the test of a difference can detect, how many items that takes, and which results are of few.
+"""Statistical power of the test of a difference, minimum detectable differences, and warnings on results of few items.
 
 The difference is taken to be normal about the truth, with a standard error that is known (df infinite: from a bootstrap over
 the items) or estimated with df degrees of freedom (over training seeds). The test is two-sided at the 5 % level. Its power
 is then that of the z test, or of Student's t test (the noncentral t distribution; Cohen 1988, Statistical Power Analysis for
 the Behavioral Sciences, chapter 2). The standard error shrinks with the square root of the number of items, as that of a
-smooth statistic of independent items does; the part of it that is due to training seeds does not.
+smooth statistic of independent items does; its part due to training seeds does not.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from math import inf, isinf
 
 from stsbench.metrics.aggregation import FEWEST_ITEMS
 
-POWER, LEVEL = 0.8, 0.95  # what is called detectable: in 80 % of experiments, by a test at the 5 % level
-_ONE_SIDED = 5.0  # standard errors: beyond, the wrong way has a probability below 3e-7, of which scipy may give NaN
-_NORMAL_FROM = 1e5  # degrees of freedom: from here on Student's distribution is the normal one
-WIDEST = 10.0  # points that half a 95 % interval may be wide before something is said
+POWER, LEVEL = 0.8, 0.95  # a detectable difference is significant at the 5 % level in 80 % of experiments
+_ONE_SIDED = 5.0  # standard errors; beyond, a significant result of the wrong sign has p < 3e-7, and scipy may return NaN
+_NORMAL_FROM = 1e5  # degrees of freedom from which Student's distribution counts as normal
+WIDEST = 10.0  # points; a wider half of a 95 % interval counts as that of few items
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
 
 def difference_power(difference: float, error: float, df: float = inf) -> float:
-    """Return the probability that a true `difference` is significant (either way): 0.05 for none, 1 at the most.
+    """Return the power: the probability that a true `difference` is significant (of either sign), 0.05 for none, at most 1.
 
     error: the standard error of the difference, above 0 and in its unit; df: its degrees of freedom. Raises ValueError for
     an error or df that is not above 0.
@@ -38,8 +38,8 @@ def difference_power(difference: float, error: float, df: float = inf) -> float:
 
 
 def detectable_difference(error: float, df: float = inf, power: float = POWER) -> float:
-    """Return the minimum detectable difference: the true one that is significant with probability `power`, in the unit of
-    `error`.
+    """Return the minimum detectable difference, in the unit of `error`: a true difference of this size is significant with
+    probability `power`.
 
     With df infinite and power .8 it is 2.80 standard errors. Raises ValueError for an error or df that is not above 0, or a
     power that is not between .05 and 1.
@@ -58,7 +58,7 @@ def _check(error: float, df: float) -> None:
 
 
 def _power(size: float, df: float) -> float:
-    """Of a difference of `size` standard errors."""
+    """Return the power for a difference of `size` standard errors."""
     from scipy import special
 
     tail = (1 + LEVEL) / 2
@@ -72,7 +72,7 @@ def _power(size: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _standard_errors(df: float, power: float) -> float:
-    """Return how many standard errors the minimum detectable difference is."""
+    """Return the minimum detectable difference in standard errors. Raises ValueError where `power` cannot be reached."""
     from scipy.optimize import brentq
 
     if not 1 - LEVEL < power < 1:
@@ -87,7 +87,7 @@ def _standard_errors(df: float, power: float) -> float:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A score, or a difference between two, as the rule reads it.
+    """A score, or a difference between two, with its number of items and the width of its interval.
 
     n: items; half: half the width of its 95 % interval, None without one. points: whether the unit is points (x 100).
     """
@@ -100,12 +100,12 @@ class Measurement:
 
     @property
     def few(self) -> bool:
-        """Return whether it has fewer than 50 items, or a 95 % interval that reaches more than 10 points either way."""
+        """Return whether it has fewer than 50 items, or a 95 % interval wider than +-10 points."""
         return self.n < FEWEST_ITEMS or (self.points and self.half is not None and self.half > WIDEST)
 
 
 def few_items(measurements: Sequence[Measurement]) -> str:
-    """Return the sentence on those that are of few items; "" where none is.
+    """Return a sentence on the measurements with few items; "" without any.
 
     >>> from stsbench.metrics.power import Measurement, few_items
     >>> few_items([Measurement("STS-B", 1379, 2.5)])
@@ -117,7 +117,7 @@ def few_items(measurements: Sequence[Measurement]) -> str:
     if not few:
         return ""
     sizes = f"{few[0].name} {few[0].n:,}" if len(few) == 1 else f"{len(few)} tasks of {_range([one.n for one in few], 0)}"
-    halves = [one.half for one in few if one.half]  # 0: every resample scores the same, which says nothing
+    halves = [one.half for one in few if one.half]  # a half of 0, where all resamples score the same, shows no precision
     if not halves:
         return f"Few items ({sizes}): differences between encoders may well be chance."
     unit, digits = (" points", int(min(halves) < 1)) if few[0].points else ("", few[0].digits)

@@ -1,4 +1,4 @@
-"""Ranks of relevant texts by cosine, and what is reported of them: recall, hit, reciprocal rank."""
+"""Retrieval: ranks of relevant texts by cosine, and recall, hit rate, precision, reciprocal rank, MAP and nDCG of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stsbench.metrics.similarity import paired_similarity
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
 TIES = ("worst", "mid")
-# Cosines no further apart than this are equal: float32's step. Two vectors of one direction and of other lengths, each
-# rounded to float32, are up to 2^-24 off in direction, so that their cosines with a third differ by up to 2^-23.
+# Cosines that differ by no more than this count as equal. Two vectors of one direction and different lengths, rounded to
+# float32, are up to 2^-24 off in direction, so that their cosines with a third vector differ by up to 2^-23.
 TIED = 2.0**-23
-_QUERIES = 256  # queries, and relevant texts, at a time
-_PAIRS = 2048
+_QUERIES = 256  # queries, and relevant texts, in a block
+_PAIRS = 2048  # pairs of a query and a relevant text in a block
 
 
 def relevant_ranks(
@@ -31,16 +31,16 @@ def relevant_ranks(
     ties: str = "worst",
     block: int = 4096,
 ) -> tuple[Floats, Index]:
-    """Return ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
+    """Return the ranks of all relevant texts, float64 (m,), 1 the best, and the query of each, int64 (m,).
 
     queries (q, d), corpus (n, d): dense or CSR, ranked by cosine in float64. relevant: for each query distinct corpus
     positions, at least one, -1 for a text that is not in the corpus: its rank is infinite; exclude: positions that are
     never counted, such as the query itself.
-    rank = 1 + the number of corpus texts with a larger cosine, and of those that tie with it (no more than 2^-23 apart):
-    `ties` "worst" counts every irrelevant one as ranked before it, "mid" half of them. Relevant texts of one query that
-    tie with one another take consecutive ranks in the order given.
+    The rank is 1 + the number of corpus texts with a larger cosine + those that tie with it (at most 2^-23 apart): `ties`
+    "worst" counts every irrelevant one as ranked before it, "mid" half of them. Relevant texts of one query that tie with
+    one another take consecutive ranks in the given order.
     Memory beside the arguments: about 16 * block * (d + 1024) bytes. Raises ScoreError for a query without relevant
-    text, a relevant text that is not counted, and vectors that are not finite.
+    text, a relevant text that is excluded, and vectors that are not finite.
     """
     if ties not in TIES:
         raise ValueError(f"unknown ties '{ties}'; known: {', '.join(TIES)}")
@@ -79,8 +79,8 @@ def relevant_ranks(
 
 
 def recall(ranks: Floats, query: Index, k: int) -> Floats:
-    """Return (q,) share of each query's relevant texts that are in its top k (recall_k of trec_eval; Manning et al. 2008,
-    8.4).
+    """Return (q,) the share of each query's relevant texts that are in its top k (recall_k of trec_eval; Manning et al.
+    2008, 8.4).
 
     With one relevant text a query this is 0 or 1, and its mean is DiffCSE's recall@k (Chuang et al. 2022, table 10).
     """
@@ -88,7 +88,7 @@ def recall(ranks: Floats, query: Index, k: int) -> Floats:
 
 
 def hit(ranks: Floats, query: Index, k: int) -> Floats:
-    """Return (q,) 1 where at least one relevant text is in the top k, else 0: success_k of trec_eval.
+    """Return (q,) 1 where at least one relevant text is in the top k, else 0 (success_k of trec_eval).
 
     Image-caption retrieval calls this R@k although an image has five captions (Faghri et al. 2018, VSE++).
     """
@@ -96,20 +96,20 @@ def hit(ranks: Floats, query: Index, k: int) -> Floats:
 
 
 def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats:
-    """Return (q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k or infinite; its
-    mean is the MRR."""
+    """Return (q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 for a rank beyond k or infinite; the mean over
+    queries is the MRR."""
     best = _best(ranks, query)
     return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
 
 
 def precision(ranks: Floats, query: Index, k: int) -> Floats:
-    """Return (q,) relevant texts in a query's top k, over k (P_k of trec_eval)."""
+    """Return (q,) the number of relevant texts in a query's top k, divided by k (P_k of trec_eval)."""
     return np.asarray(np.bincount(query, ranks <= k) / k)
 
 
 def average_precision(ranks: Floats, query: Index) -> Floats:
-    """Return (q,) the mean over a query's relevant texts of the precision at their rank, 0 for one that is never reached
-    (map of trec_eval; Manning et al. 2008, 8.4)."""
+    """Return (q,) the mean over a query's relevant texts of the precision at their rank, 0 for an infinite rank (map of
+    trec_eval; Manning et al. 2008, 8.4)."""
     order = np.lexsort((ranks, query))
     sizes = np.bincount(query)
     nth = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
@@ -117,10 +117,10 @@ def average_precision(ranks: Floats, query: Index) -> Floats:
 
 
 def ndcg(ranks: Floats, query: Index, gains: Floats, k: int) -> Floats:
-    """Return (q,) the discounted gain of a query's top k, over that of the best order of its relevant texts (ndcg_cut_k of
-    trec_eval; Järvelin and Kekäläinen 2002): a text of gain g at rank r gives g / log2(1 + r).
+    """Return (q,) the discounted gain of a query's top k, divided by that of the best order of its relevant texts
+    (ndcg_cut_k of trec_eval; Järvelin and Kekäläinen 2002): a text of gain g at rank r contributes g / log2(1 + r).
 
-    gains: (m,), above 0, of the relevant texts that `ranks` (m,) are of. Raises ScoreError for others.
+    gains: (m,), of the relevant texts in the order of `ranks`. Raises ScoreError for one that is not finite and above 0.
     """
     if not (np.isfinite(gains) & (gains > 0)).all():
         raise ScoreError("a gain must be a finite number above 0")
@@ -164,8 +164,8 @@ def _unit(rows: Any, kind: str, start: int) -> Any:
 
 
 def _relevant_ties(score: Floats, query: Index) -> tuple[Floats, Floats]:
-    """For each relevant text: how many of its query's relevant texts tie with it, itself included, and how many of
-    these stand before it."""
+    """Return, for each relevant text, how many of its query's relevant texts tie with it, itself included, and how many of
+    these precede it."""
     among, before = np.ones(len(score)), np.zeros(len(score))
     starts = np.flatnonzero(np.r_[True, query[1:] != query[:-1]])
     for low, high in zip(starts, np.r_[starts[1:], len(query)], strict=True):

@@ -1,4 +1,4 @@
-"""Which of several scores differ significantly, tested jointly; rank intervals, tie letters and tiers that follow."""
+"""Joint tests of which of several scores differ significantly; and rank intervals, letter displays and tiers from them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Bools = NDArray[np.bool_]
 @dataclass(frozen=True)
 class Significance:
     """Which pairs of r scores differ significantly, bool (r, r): `jointly`, at 5 % for all pairs together, symmetric; in
-    line i of `alone`, at 5 % for the pairs of row i together. What differs jointly differs alone.
+    row i of `alone`, at 5 % for the pairs of score i together. Pairs that differ jointly differ alone, too.
 
-    statistics: (r, r) sizes of the differences in standard errors; largest: (draws,) the largest drawn one of all pairs.
-    halves: (r, r) half the width of each difference's 95 % interval, for this pair by itself, in the scores' unit: the
-    interval leaves 0 out exactly where p < 5 % for this pair. NaN where there are too few draws; None where not asked for.
+    statistics: (r, r) absolute differences in standard errors; largest: (draws,) the maximum over all pairs of each draw.
+    halves: (r, r) half the width of each difference's 95 % interval, for the pair by itself, in the scores' unit: the
+    interval excludes 0 exactly where p < 5 % for the pair. NaN where draws are too few; None where not requested.
     """
 
     jointly: Bools
@@ -41,7 +41,7 @@ def significantly_different(
     """Return which scores differ, by studentised differences and the step-down method (Mogstad, Romano, Shaikh & Wilhelm
     2024, Inference for Ranks, sections 3 and 4; Romano & Wolf 2005).
 
-    seed: of what is redrawn of the variance over training seeds. intervals: compute each pair's own `halves`, too.
+    seed: of the random draws of the variance over training seeds. intervals: whether to compute `halves`.
     With too few resamples (19 at 5 %), no pair differs. A difference that is the same in every resample is significant,
     unless it is 0.
     """
@@ -67,8 +67,8 @@ def significantly_different(
 
 
 def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Floats, Floats]:
-    """Return (r, draws): the largest drawn statistics of each row's pairs; (r, r): what those of a pair alone stay below
-    in 95 %, 0 unless `intervals` are asked for. A thousand rows have half a million pairs: each is drawn here once."""
+    """Return (r, draws), the maximum over each row's pairs of every draw; and (r, r), the critical value of each pair by
+    itself, 0 unless `intervals`. Each pair is drawn only once, as a thousand rows have half a million pairs."""
     count, block = len(noise.values), max(1, BLOCK // noise.draws)
     largest, critical = np.zeros((count, noise.draws)), np.zeros((count, count))
     for i in range(count - 1):
@@ -83,8 +83,8 @@ def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Float
 
 
 def _rejected(statistics: Floats, draw: Callable[[Ints], Floats], largest: Floats, level: float) -> Bools:
-    """Return `rejected`, whose first step is done: the largest drawn statistics of all are known. Only what they leave is
-    drawn."""
+    """Return what `rejected` returns first, where the maxima of all hypotheses are known: only hypotheses that they do not
+    reject are drawn."""
     result = statistics > critical_value(largest, level)
     left = np.flatnonzero(~result)
     if len(left):
@@ -93,9 +93,9 @@ def _rejected(statistics: Floats, draw: Callable[[Ints], Floats], largest: Float
 
 
 def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> list[Bools]:
-    """Return bool (r, r) of each: which pairs differ, at a family-wise error rate of 1 - `level` for all pairs of all tests.
+    """Return for each test bool (r, r): which pairs differ, at a family-wise error rate of 1 - `level` for all pairs of all.
 
-    The tests are of scores that share their resamples, as those of one set of items under several settings do.
+    The tests must be of scores on the same resamples, such as those of one set of items under several settings.
     """
     draws = min((len(test.largest) for test in tests), default=0)
     critical = critical_value(np.max([test.largest[:draws] for test in tests], axis=0), level) if draws else inf
@@ -106,11 +106,11 @@ def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = Fal
     """Return (place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled
     out.
 
-    place: 1 + how many are better, ties share it; first: 1 + how many are significantly better; last: r - how many are
-    significantly worse. With differences that are significant jointly, the intervals cover all true ranks together; with
-    those of each row alone (`different` need not be symmetric), each interval covers its row's true rank.
+    place: 1 + the number of better scores, ties share it; first: 1 + the number of significantly better ones; last: r - the
+    number of significantly worse ones. With `Significance.jointly` as `different`, the intervals cover all true ranks
+    together; with `alone`, which need not be symmetric, each interval by itself covers its row's true rank.
     """
-    better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # column than row
+    better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # [i, j]: j beats i
     rank = 1 + better.sum(axis=1)
     first = 1 + (better & different).sum(axis=1)
     last = len(values) - (better.T & different).sum(axis=1)
@@ -144,24 +144,23 @@ def _split(columns: set[int], first: int, second: int) -> set[int]:
     both = {column for column in columns if column & first and column & second}
     kept = columns - both
     for piece in {column & ~bit for column in both for bit in (first, second)}:
-        # Two pieces of different columns cannot be inside each other: neither were the columns.
+        # Two pieces of different columns are never subsets of each other, as the columns were not.
         if not any(piece & column == piece for column in kept):
             kept = {*kept, piece}
     return kept
 
 
 def tiers(values: ArrayLike, different: ArrayLike, lower_is_better: bool = False) -> Ints:
-    """(r,): the tier of each of r scores, 1 for the best one and all that do not differ significantly from it.
+    """Return int64 (r,), the tier of each score: 1 for the best score and all that do not differ significantly from it.
 
     values: (r,), in any unit; different: bool (r, r), symmetric, which pairs differ significantly
-    (`metrics.ranks.Significance.jointly`). The best of the scores that are left leads the next tier. Scores that tie for
-    the best lead together: what does not differ from one of them is in their tier, whatever the order of the rows.
+    (`metrics.ranks.Significance.jointly`). The best of the remaining scores leads the next tier. Scores that tie for the
+    best lead together: a score that does not differ from one of them is in their tier, whatever the order of the rows.
 
-    With differences that are significant at 5 % jointly, this holds for all tiers together in 95 % of all tables: whatever
-    stands in a later tier is worse than the leader of every tier before it, so that tier 1 holds the truly best. Nothing is
-    said of two members of one tier: they may differ significantly from each other, though neither does from the leader, and
-    what does not differ is not thereby equal. A score with much noise may stand in an earlier tier than a better score with
-    little.
+    With differences that are significant at 5 % jointly, the following holds in 95 % of all tables: every score in a later
+    tier is truly worse than the leaders of all earlier tiers, so that tier 1 contains the truly best. Two scores in one tier
+    may differ significantly from each other, though neither differs from the leader, and scores that do not differ
+    significantly need not be equal. A noisy score may be in an earlier tier than a better score with less noise.
 
     >>> import numpy as np
     >>> from stsbench.metrics.ranks import tiers

@@ -1,4 +1,4 @@
-"""How much wider intervals are where scored pairs share sentences, and so are not independent.
+"""Variance of correlations and their differences where scored pairs share sentences, and so are not independent.
 
 A correlation r over n pairs is its true value plus the mean of psi_i plus smaller terms, psi_i being pair i's influence
 value. If two pairs are dependent only where they share a sentence, the variance of r is the sum of E psi_i psi_j over all
@@ -31,17 +31,17 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
-FEWEST_DF = 2.0  # below them a quantile says nothing: at 2 an interval is 2.2 times as wide as at many
+FEWEST_DF = 2.0  # fewer degrees of freedom give useless intervals: at 2 they are 2.2 times as wide as at many
 TOO_FEW_SENTENCES = "so many pairs share a sentence that they cannot tell how it would be with other sentences"
-_MOST = 20_000_000  # links between rows of which a matrix is made: 240 MB, and several such
-_SHARES = np.linspace(0, 1, 6)  # of the variance, at which corrections are computed; between them they are interpolated
+_MOST = 20_000_000  # the most links between rows for which matrices are formed: 240 MB each, and several of them
+_SHARES = np.linspace(0, 1, 6)  # shares of the variance at which corrections are computed, and interpolated between
 
 
 def pearson_influence(x: Floats, y: Floats) -> tuple[float, Floats]:
     """Return Pearson's r of (n,) x and y, neither of them constant, and (n,) influence values, of mean 0.
 
-    uv - r (u^2 + v^2) / 2 of the standardised u and v (Devlin, Gnanadesikan & Kettenring 1975, Robust estimation and outlier
-    detection with correlation coefficients).
+    They are uv - r (u^2 + v^2) / 2 with the standardised u and v (Devlin, Gnanadesikan & Kettenring 1975, Robust estimation
+    and outlier detection with correlation coefficients).
     """
     u, v = ((values - values.mean()) / values.std() for values in (x, y))
     r = float(np.mean(u * v))
@@ -52,9 +52,9 @@ def spearman_influence(x: Floats, y: Floats) -> tuple[float, Floats]:
     """Return Spearman's r of (n,) x and y, neither of them constant, and (n,) influence values, of mean 0; ties share
     mid-ranks (Croux & Dehon 2010, Influence functions of the Spearman and Kendall correlation measures).
 
-    With u, v the mid-ranks over n less 1/2, r = S_uv / sqrt(S_uu S_vv). A pair moves S_uv by its own product and by the
-    ranks that it changes of all others: u_i v_i + mean_j v_j [x_j > x_i] + mean_j u_j [y_j > y_i], where an equal value
-    counts half; S_uu and S_vv likewise, which without ties are constant.
+    With u, v the mid-ranks over n less 1/2, r = S_uv / sqrt(S_uu S_vv). A pair changes S_uv by its own product and through
+    the ranks of all other pairs: u_i v_i + mean_j v_j [x_j > x_i] + mean_j u_j [y_j > y_i], where equal values count half;
+    S_uu and S_vv likewise, which without ties are constant.
     """
     of_x, of_y = _Ranks(x), _Ranks(y)
     u, v = of_x.centred, of_y.centred
@@ -70,7 +70,7 @@ INFLUENCE = {"spearman": spearman_influence, "pearson": pearson_influence}
 
 
 class _Ranks:
-    """centred: (n,) mid-ranks over n, less 1/2."""
+    """Mid-ranks of x (n,). centred: (n,) mid-ranks divided by n, less 1/2."""
 
     def __init__(self, x: Floats) -> None:
         self._order = np.argsort(x, kind="stable")
@@ -81,7 +81,7 @@ class _Ranks:
         self.centred[self._order] = (self._first + self._end) / (2 * len(x)) - 0.5
 
     def mean_above(self, values: Floats) -> Floats:
-        """Return (n,) the mean over j of values_j [x_j > x_i], equal ones half; less its own mean."""
+        """Return (n,) the mean over j of values_j [x_j > x_i], where equal x count half; centred to mean 0."""
         from_here = np.append(np.cumsum(values[self._order][::-1])[::-1], 0.0)
         result = np.empty(len(values))
         result[self._order] = (from_here[self._first] + from_here[self._end]) / (2 * len(values))
@@ -91,24 +91,24 @@ class _Ranks:
 class SharedSentences:
     """The graph of n pairs or triplets: texts are vertices, rows are edges, and all rows of the same texts are one item.
 
-    dependent: whether two items share a sentence; where none do, items are independent. large: whether the rows have so many
-    links that no matrix of them is made.
+    dependent: whether any two items share a sentence; else items are independent. large: whether the rows have too many
+    links to form a matrix of them.
     """
 
     def __init__(self, *sides: Ints, stratum: Ints | None = None) -> None:
-        """Take (n,) numbers of each side, equal ones for equal texts, whichever side they stand on. stratum: int (n,), 0 to
-        k - 1: how many rows each has is fixed, as in a bootstrap within strata."""
+        """Build the graph. sides: (n,) numbers of the texts on each side, equal for equal texts on any side. stratum: int
+        (n,), 0 to k - 1, of strata with fixed numbers of rows, as in a bootstrap within strata."""
         from scipy import sparse
 
         self.n = n = len(sides[0])
         self._texts, rows = len(sides), np.arange(n)
         number = np.sort(np.unique(np.concatenate(sides), return_inverse=True)[1].reshape(len(sides), n), axis=0)
-        fresh = np.concatenate([np.ones((1, n), bool), number[1:] != number[:-1]])  # a text twice in a row is one
+        fresh = np.concatenate([np.ones((1, n), bool), number[1:] != number[:-1]])  # a text that a row has twice counts once
         vertex, at = number[fresh], np.tile(rows, (len(sides), 1))[fresh]
         self._incidence = sparse.csr_array((np.ones(len(at)), (vertex, at)), shape=(int(number.max(initial=-1)) + 1, n))
         item = _numbered(number)
         self._item = sparse.csr_array((np.ones(n), (item, rows)), shape=(int(item.max(initial=-1)) + 1, n))
-        # Rows that share two texts are counted at both, so once too often; those that share three, once too few after that.
+        # Inclusion and exclusion: rows that share two texts are counted at each, so pairs of texts are subtracted again.
         self._several: list[tuple[int, Any]] = []
         for size in range(2, len(sides) + 1):
             parts = [list(part) for part in combinations(range(len(sides)), size)]
@@ -127,20 +127,20 @@ class SharedSentences:
         self._multipliers: tuple[tuple[int, int], NDArray[np.float32]] | None = None
 
     def centred(self, values: Floats) -> Floats:
-        """Return (n,) values less their mean within each stratum: how pairs divide among strata is not by chance."""
+        """Return (n,) values less their mean within each stratum, as the strata's sizes are fixed."""
         return np.asarray(values - (np.bincount(self._stratum, values) / self._sizes)[self._stratum])
 
     def variance(self, values: Floats) -> float:
-        """Return V of (n,) centred influence values: it may be negative by chance."""
+        """Return the variance V of (n,) centred influence values, which may be negative by chance."""
         return self._quadratic(values) / self.n**2
 
     def item_variance(self, values: Floats) -> float:
-        """Return the variance that independent items would give, of (n,) centred influence values."""
+        """Return the variance of (n,) centred influence values that independent items would have."""
         return self._squares_of_items(values) / self.n**2
 
     def share(self, values: Floats) -> float:
-        """Return which share of the variance of (n,) centred values is of the sentences, within 0 and 1: the correlation of
-        rows that share one, times how many a row has."""
+        """Return the share of the variance of (n,) centred values that is due to sentences, 0 to 1: the correlation of rows
+        that share a sentence, times the number of sentences in a row."""
         square = float(np.mean(values**2))
         if not self.dependent or square == 0:
             return 0.0
@@ -148,13 +148,13 @@ class SharedSentences:
         return float(np.clip(self._texts * products / (self._linked * square), 0, 1))
 
     def corrections(self, share: float, weight: Floats | None = None) -> tuple[float, float]:
-        """Return what V is to be multiplied by, and its degrees of freedom, under the working model.
+        """Return V's correction factor and its degrees of freedom under the working model; (inf, 0) where V is always 0.
 
-        Of errors with covariance W, that of the model, V is a quadratic form e'Ae, A = MKM, with K the links between rows
-        and M the centring within strata: E V = tr AW against the truth 1'W1, and df = (tr AW)^2 / tr AWAW (Satterthwaite).
-        weight: (n,) what each pair's value was multiplied by for a mean of several scores. (inf, 0) where V is always 0.
+        For errors e with the model's covariance W, V is a quadratic form e'Ae, A = MKM, with K the links between rows and M
+        the centring within strata: E V = tr AW, where the truth is 1'W1, and df = (tr AW)^2 / tr AWAW (Satterthwaite).
+        weight: (n,) the factors of the pairs' values in a mean of several scores.
 
-        Of a large graph as for so many equal groups of rows as its sentences are worth (Kish 1965), G / (G - 1) and G - 1.
+        For a large graph, they are G / (G - 1) and G - 1, with G the effective number of its sentences (Kish 1965).
         """
         from scipy import sparse
 
@@ -182,11 +182,11 @@ class SharedSentences:
         return truth / float(trace), float(trace**2 / square)
 
     def multipliers(self, resamples: int, seed: int) -> NDArray[np.float32]:
-        """Return (resamples, n) normal numbers, those of two rows as dependent as `variance` takes the rows to be: value +
-        multipliers @ values / n are draws of any encoder's score, and the same ones give any other's.
+        """Return (resamples, n) normal numbers with the dependence between rows that `variance` supposes: score +
+        multipliers @ values / n are draws of a score, which for all encoders use the same multipliers.
 
-        Their covariance is that of the links without its negative eigenvalues (a multiplier bootstrap: Davezies,
-        D'Haultfoeuille & Guyonvarch 2021, Empirical process results for exchangeable arrays). The last ones are kept.
+        Their covariance is the matrix of links without its negative eigenvalues (a multiplier bootstrap: Davezies,
+        D'Haultfoeuille & Guyonvarch 2021, Empirical process results for exchangeable arrays). The last ones are cached.
         """
         if self._multipliers is None or self._multipliers[0] != (resamples, seed):
             self._multipliers = (resamples, seed), self._drawn_multipliers(resamples, seed)
@@ -201,7 +201,7 @@ class SharedSentences:
         sizes = np.bincount(component, minlength=count)
         linked = np.bincount(component[links.nonzero()[0]], minlength=count)
         rng, out = np.random.default_rng([seed, self.n]), np.empty((resamples, self.n), np.float32)
-        single = (linked == sizes**2)[component]  # all pairs of the component share one sentence: one number is of them all
+        single = (linked == sizes**2)[component]  # where all rows of a component are linked, one number is that of all
         out[:, single] = rng.standard_normal((resamples, count), np.float32)[:, component[single]]
         for number in np.flatnonzero(linked < sizes**2):
             rows = np.flatnonzero(component == number)
@@ -212,12 +212,11 @@ class SharedSentences:
         return out
 
     def stretch(self, values: Floats, weight: Floats | None = None) -> float:
-        """Return by how much the deviations of a bootstrap over independent items are to be stretched, 1 or more; infinite
-        where V has fewer than 2 degrees of freedom: pairs that all share one sentence cannot tell how it would be with
-        another.
+        """Return the factor, 1 or more, by which deviations of a bootstrap over independent items are stretched; infinite
+        where V has fewer than 2 degrees of freedom, as where all pairs share one sentence.
 
-        values: (n,) influence values of a score or a difference; weight: as for `corrections`. The interval is the wider one
-        of the bootstrap's and of V's, whose quantile is Student's.
+        values: (n,) influence values of a score or a difference; weight: as for `corrections`. A stretched interval is the
+        wider of the bootstrap's and the one from V with Student's quantile.
         """
         from scipy.special import ndtri, stdtrit
 
@@ -236,18 +235,18 @@ class SharedSentences:
 
     @cached_property
     def hopeless(self) -> bool:
-        """Return whether nothing can be said of other sentences, whatever the scores: `stretch` is infinite."""
+        """Return whether `stretch` is infinite for all scores: too few sentences to generalise to others."""
         return self.dependent and float(self._at_shares(None)[1].max()) < FEWEST_DF
 
     def _at_shares(self, weight: Floats | None) -> Floats:
-        """Return (2, 6) the corrections at shares from 0 to 1, which depend on the pairs alone and are computed once."""
+        """Return (2, 6) the `corrections` at _SHARES, cached, as they depend on the pairs and the weight alone."""
         key = b"" if weight is None else weight.tobytes()
         if key not in self._corrections:
             self._corrections[key] = np.array([self.corrections(share, weight) for share in _SHARES.tolist()]).T
         return self._corrections[key]
 
     def _links(self) -> Any:
-        """Return (n, n), sparse: 1 for two rows that share a sentence, of which there may be zeros stored."""
+        """Return a sparse (n, n) matrix, 1 for two rows that share a sentence; some of its zeros may be stored."""
         links = self._incidence.T @ self._incidence
         for sign, groups in self._several:
             links = links + sign * (groups.T @ groups)
@@ -273,16 +272,16 @@ def _numbered(columns: Ints) -> NDArray[np.int64]:
 
 
 class Dependence(Protocol):
-    """What says by how much the deviations of draws over items are to be stretched, as `SharedSentences` does."""
+    """Interface of a dependence between items, such as `SharedSentences`, by which deviations of draws are stretched."""
 
     def stretch(self, values: Floats, weight: Floats | None = None) -> float:
-        """Return a factor, 1 or more, of (n,) influence values."""
+        """Return the factor, 1 or more, by which deviations of draws are stretched. values: (n,) influence values."""
 
 
 @dataclass(frozen=True, eq=False)
 class Influence:
-    """A score and how it reacts to each of its n pairs. values: (n,) influence values, in the score's unit; weight: (n,)
-    what they were multiplied by for a mean of several scores, None where nothing was."""
+    """A score and its influence values. values: (n,), one for each pair, in the score's unit; graph: the dependence of the
+    pairs; weight: (n,) the factors of the values in a mean of several scores, None where it is not one."""
 
     score: float
     values: Floats
@@ -291,16 +290,16 @@ class Influence:
 
     @cached_property
     def stretch(self) -> float:
-        """Return `SharedSentences.stretch` of the score."""
+        """Return the factor by which deviations of the score's draws are stretched (`SharedSentences.stretch`)."""
         return self.graph.stretch(self.values, self.weight)
 
     def stretched(self, draws: Floats) -> Floats:
-        """Return (b,) draws of the score, their deviations from it stretched; NaN where nothing can be said."""
+        """Return (b,) draws of the score with stretched deviations; NaN where the factor is infinite."""
         return stretched(draws, self.score, self.stretch)
 
     def joint(self, draws: Floats, seed: int) -> Floats:
-        """Return (b,) draws of the score that vary as `stretched` ones do, and together with those of other encoders on the
-        same pairs as sentences and items make them: for tests of many differences at once."""
+        """Return (b,) draws of the score with the variance of `stretched` ones, which are correlated with those of other
+        encoders on the same pairs through sentences and items: for joint tests of many differences."""
         if not isinstance(self.graph, SharedSentences) or self.graph.large or not np.isfinite(self.stretch):
             return self.stretched(draws)
         values = self.graph.centred(self.values)
@@ -311,23 +310,23 @@ class Influence:
 
 
 def mean_influence(influences: Sequence[Influence]) -> Influence:
-    """Return that of the mean of scores of the same pairs, as those of several seeds."""
+    """Return the influence of the mean of several scores on the same pairs, such as those of several seeds."""
     first = influences[0]
     values = np.mean([one.values for one in influences], axis=0)
     return Influence(float(np.mean([one.score for one in influences])), values, first.graph, first.weight)
 
 
 def stretched(draws: Floats, centre: float, factor: float) -> Floats:
-    """Return (b,) draws whose deviations from `centre` are `factor` times as large; the very draws where that is 1, and NaN
-    where it is infinite."""
+    """Return (b,) draws whose deviations from `centre` are multiplied by `factor`; NaN where that is infinite, and the same
+    array where it is 1."""
     if factor == 1:
         return draws
     return np.asarray(centre + factor * (draws - centre)) if np.isfinite(factor) else np.full_like(draws, np.nan)
 
 
 def stretched_pair(of_a: Floats, of_b: Floats, a: Influence, b: Influence) -> tuple[Floats, Floats]:
-    """Return (b,) draws of two scores whose difference has its deviations stretched, by its own factor: half on each
-    side."""
+    """Return (b,) draws of two scores, changed equally in opposite directions so that the deviations of their difference are
+    stretched by its own factor; NaN where that is infinite."""
     factor = a.graph.stretch(a.values - b.values, a.weight)
     if factor == 1:
         return of_a, of_b
@@ -338,8 +337,8 @@ def stretched_pair(of_a: Floats, of_b: Floats, a: Influence, b: Influence) -> tu
 
 
 def joined(parts: Sequence[tuple[Influence, Any]], graph: SharedSentences, shares: Sequence[float]) -> Influence:
-    """Return that of a weighted mean of scores of parts of `graph`'s pairs. parts: each score's influence and its rows;
-    shares: what each counts, 1 in all."""
+    """Return the influence of a weighted mean of scores of parts of `graph`'s pairs. parts: each score's influence and its
+    rows; shares: the weights, which sum to 1."""
     values, weight = np.zeros(graph.n), np.zeros(graph.n)
     for (part, rows), share in zip(parts, shares, strict=True):
         times = share * graph.n / len(part.values)

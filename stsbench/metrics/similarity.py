@@ -1,4 +1,4 @@
-"""Similarity of paired vectors, by name, and its correlation with scores, with an error where that is undefined."""
+"""Similarities of paired vectors (cosine, dot, ...), and Spearman's and Pearson's correlation with gold scores."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stsbench.errors import ScoreError
 
 Floats = NDArray[np.float64]
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-_BLOCK = 16_384  # pairs at a time: in float64, each side of all of them would take twice its memory again
+_BLOCK = 16_384  # pairs in a block: float64 copies of all vectors would take twice the memory of float32 ones
 
 
 def zero_rows(vectors: Any) -> NDArray[np.bool_]:
-    """Return bool (n,): rows of (n, d), dense or CSR, that are zero throughout."""
+    """Return bool (n,): which rows of (n, d) `vectors`, dense or CSR, are zero."""
     if sparse.issparse(vectors):
         return np.asarray(np.asarray(abs(vectors).sum(axis=1)).ravel() == 0, dtype=np.bool_)
     return np.asarray(~np.asarray(vectors).any(axis=1), dtype=np.bool_)
@@ -25,10 +25,10 @@ def zero_rows(vectors: Any) -> NDArray[np.bool_]:
 def paired_similarity(first: Any, second: Any, name: str = "cosine") -> Floats:
     """Return float64 (n,) similarity of row i of `first` with row i of `second`, both (n, d), dense or CSR.
 
-    Distances are negated, so that more is always more similar. A zero vector's cosine is 0 (SentEval maps its NaN
-    to 0). Of dense whole numbers (bits, codes of a byte) cosines that are equal by mathematics are equal to the last bit:
-    broken ties moved a Spearman of bits by up to .26 points. Count vectors (CSR) keep the form that published values of
-    lexical encoders have, one root of the product of both squares, which breaks a few ties (.01 points).
+    Distances are negated, so that larger is always more similar. A zero vector's cosine is 0 (SentEval maps its NaN to 0).
+    For dense vectors of whole numbers (bits, int8), cosines that are mathematically equal are equal to the last bit, as
+    broken ties changed a Spearman of bits by up to .26 points. Count vectors (CSR) are divided by one root of the product of
+    both squares, as for published values of lexical encoders, which breaks a few ties (.01 points).
     """
     if name not in SIMILARITIES:
         raise ValueError(f"unknown similarity '{name}'; known: {', '.join(SIMILARITIES)}")
@@ -53,19 +53,19 @@ def _similarity(first: Any, second: Any, name: str) -> Floats:
 
 
 def whole_rows(vectors: Any) -> NDArray[np.bool_]:
-    """Return bool (n,): which rows of dense (n, d) hold whole numbers alone."""
+    """Return bool (n,): which rows of dense (n, d) `vectors` hold only whole numbers."""
     vectors = np.asarray(vectors)
     if vectors.dtype.kind in "iub":
         return np.ones(len(vectors), dtype=np.bool_)
     whole = np.isfinite(vectors[:, :1]).all(axis=1) & (vectors[:, :1] == np.rint(vectors[:, :1])).all(axis=1)
-    rows = np.flatnonzero(whole)  # other vectors hardly have a whole first number
+    rows = np.flatnonzero(whole)  # the first number of other vectors is hardly ever whole, so few rows are left to check
     whole[rows] = (vectors[rows] == np.rint(vectors[rows])).all(axis=1)
     return np.asarray(whole, dtype=np.bool_)
 
 
 def whole_cosines(dot: Floats, square_a: Floats, square_b: Floats, rounded: Floats) -> Floats:
-    """Return the cosines of vectors of whole numbers from their products, the root of a fraction in lowest terms, which is
-    one number for all equal cosines; where the products are too large for exact integers, or 0, `rounded`."""
+    """Return (n,) cosines of vectors of whole numbers from their products, as the root of a fraction in lowest terms, so
+    that equal cosines are the same number; `rounded` where products are 0 or too large for exact integers."""
     largest = np.maximum(square_a, square_b)
     exact = (largest < 2.0**53) & (square_a * square_b < 2.0**62) & (square_a * square_b > 0)
     above, below = (np.where(exact, part, 1).astype(np.int64) for part in (dot, square_a))
@@ -92,15 +92,15 @@ def _sparse(first: Any, second: Any, name: str) -> Floats:
 
 
 METRICS = ("spearman", "pearson")
-LEAST = 3  # pairs
+LEAST = 3  # the fewest pairs with a meaningful correlation
 
 
 def correlation(predicted: NDArray[np.floating], gold: NDArray[np.floating], metric: str, items: int | None = None) -> float:
-    """Return correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100. items: the number of
-    different pairs, n by default.
+    """Return the correlation of two (n,) arrays, -1 to 1, by scipy, with average ranks for ties. metric: "spearman" or
+    "pearson"; items: the number of distinct pairs, n by default.
 
-    Raises ScoreError for fewer than three pairs (over two it is 1 or -1, whatever they are), for constant or
-    non-finite predictions or gold scores.
+    Raises ScoreError for fewer than three pairs (the correlation of two is always 1 or -1), and for constant or non-finite
+    predictions or gold scores.
     """
     predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
     if (pairs := len(predicted) if items is None else items) < LEAST:
@@ -109,9 +109,9 @@ def correlation(predicted: NDArray[np.floating], gold: NDArray[np.floating], met
     for name, values in (("predictions", predicted), ("gold scores", gold)):
         if not np.isfinite(values).all():
             raise ScoreError(f"{int((~np.isfinite(values)).sum())} of {len(values)} {name} are NaN or infinite")
-        if np.ptp(values) <= 1e-12 * np.abs(values).max():  # cosines of vectors along one line: 1 but for the last bit
+        if np.ptp(values) <= 1e-12 * np.abs(values).max():  # cosines of parallel vectors may differ in the last bit
             raise ScoreError(f"all {len(values)} {name} are equal ({values[0]:g}): their correlation is undefined")
-    from scipy import stats  # half a second, which whoever encodes or lists does not need
+    from scipy import stats  # imported here, as it takes half a second that other commands need not spend
 
     function = stats.spearmanr if metric == "spearman" else stats.pearsonr
     return float(function(predicted, gold).statistic)

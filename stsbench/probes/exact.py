@@ -1,8 +1,8 @@
-"""Logistic regression to the optimum: scikit-learn's objective, every fit of a call on the rows of one matrix together.
+"""Exact solver of scikit-learn's logistic regression: fits on rows of one matrix are solved together, to the optimum.
 
-Newton's method with conjugate gradients inside (Nocedal & Wright 2006, section 7.1): every product with the matrix
-serves all problems at once. Gradients are float64, only the inner products are float32: they choose a direction, the
-gradient alone decides when a problem is solved.
+It is Newton's method with inner conjugate gradients (Nocedal & Wright 2006, section 7.1), in which a product with the matrix
+serves all problems at once. Gradients are float64, and only the inner products are float32: these choose a direction, while
+the gradient decides when a problem is solved.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from stsbench.probes.schemes import Fit, Rows, checked
 
 NEWTON_LIMIT, INNER_LIMIT, HALVINGS = 50, 250, 20
 TOLERANCE = 1e-5
-WIDEST = 10_000  # features: the eigenvectors of a wider matrix take minutes and gigabytes
-LOOSE = 0.1  # the tolerance of a start
-SHARED = 3  # fits of one strength: fewer do not repay the cost of a shared start
-ENOUGH = 8  # a block of so many fits is closed where the next fit has another regularisation
-BLOCK = 2**20  # rows x outputs x fits at a time: about ten arrays of 8 MiB
+WIDEST = 10_000  # the most features, as the eigenvectors of a wider matrix take minutes and gigabytes
+LOOSE = 0.1  # tolerance of a start, which need not be exact
+SHARED = 3  # fewest fits with one regularisation for which a shared start is worth its cost
+ENOUGH = 8  # fits after which a block ends where the next fit has another regularisation
+BLOCK = 2**20  # rows x outputs x fits in a block: about ten arrays of 8 MiB
 
 
 @dataclass
 class Features:
-    """One matrix for all problems, turned so that its second moments are diagonal: a preconditioner at no cost.
+    """The feature matrix of all problems, rotated so that its second moments are diagonal, which gives a preconditioner.
 
-    exact, quick: (n, d) the same in float64 and float32, the last column ones; moments: float64 (d,) mean squares of
+    exact, quick: (n, d) in float64 and float32, with a last column of ones; moments: float64 (d,) mean squares of
     the columns; penalty: float64 (d,) ones, zero for the last column; scale: root mean square length of a row.
     """
 
@@ -43,10 +43,10 @@ class Features:
 
 @dataclass
 class Problems:
-    """f problems with k outputs each: k = 1 two classes, one weight vector; else softmax over k classes.
+    """f problems with k outputs each: k = 1 for two classes with one weight vector, else a softmax over k classes.
 
-    target: float64 (k, n) of 0 and 1; weight: float64 (f, n), how often a row is trained on, 0 for the others;
-    reg: float64 (f,), scikit-learn's C: reg * sum of log losses + |w|^2 / 2 is what is minimised.
+    target: float64 (k, n) of 0 and 1; weight: float64 (f, n), how often a row is trained on, 0 for other rows;
+    reg: float64 (f,), scikit-learn's C. The objective is reg * sum of log losses + |w|^2 / 2.
     """
 
     target: Any
@@ -58,14 +58,14 @@ class Problems:
         import torch
 
         if len(self.target) == 1:
-            # Not softplus: torch replaces it by a straight line beyond 20.
+            # torch's softplus would be inexact, as it is linear beyond 20.
             losses = -torch.nn.functional.logsigmoid(margin[:, 0]) + (1 - self.target) * margin[:, 0]
         else:
             losses = torch.logsumexp(margin, dim=1) - (self.target * margin).sum(1)
         return self.reg * (self.weight * losses).sum(1)
 
     def probability(self, margin: Any) -> Any:
-        """Return (f, k, n)."""
+        """Return (f, k, n) probabilities of the classes, of the second one for k = 1."""
         return margin.sigmoid() if margin.shape[1] == 1 else margin.softmax(dim=1)
 
     def residual(self, margin: Any) -> Any:
@@ -79,7 +79,7 @@ class Problems:
 
 @dataclass
 class Minimum:
-    """coef: float64 (f, k, d); margin: (f, k, n) of every row; iterations: (f,); solved: bool (f,)."""
+    """Minima of f problems. coef: float64 (f, k, d); margin: (f, k, n) of all rows; iterations, solved: int, bool (f,)."""
 
     coef: Any
     margin: Any
@@ -88,12 +88,12 @@ class Minimum:
 
 
 def minimise(features: Features, problems: Problems, start: Any, tolerance: float, limit: int = NEWTON_LIMIT) -> Minimum:
-    """Solve every problem from `start` (f, k, d) until |gradient| <= tolerance, or report it as not solved.
+    """Minimise every problem from `start` (f, k, d) until |gradient| <= tolerance, or for `limit` steps (solved = False).
 
     The gradient is multiplied by `scale`, except for the intercept's. The objective is 1-strongly convex in the penalised
-    weights, so their gradient bounds their distance from the optimum, and times `scale` it bounds how far the decision
-    value of a row of that length is off. Where C * rows * scale^2 is so large that float64 sums cannot show a gradient
-    of that size (over 1e9 for a tolerance of 1e-5), what they can show counts as solved.
+    weights, so their gradient bounds their distance from the optimum, and times `scale` the error of the decision value of
+    a row of that length. Where C * rows * scale^2 is so large that float64 sums cannot resolve such a gradient (over 1e9 for
+    a tolerance of 1e-5), the smallest that they can resolve is the tolerance.
     """
     import torch
 
@@ -120,7 +120,7 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
             active, problems = active[going], problems.keep(going)
             size, first, bar = size[going], first[going], bar[going]
             coef, margin, gradient = coef[going], margin[going], gradient[going]
-        # Loose far away, tighter as the optimum nears (superlinear), but never tighter than the tolerance needs.
+        # The accuracy grows near the optimum, for superlinear convergence, but not beyond what the tolerance needs.
         accuracy = torch.maximum(0.1 * (size / first).sqrt().clamp(max=1), 0.3 * bar / size)
         move = _direction(features, problems, margin, gradient, accuracy)
         coef, margin, residual = _line_search(features, problems, coef, margin, gradient, move)
@@ -128,7 +128,7 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
 
 
 def _times(rows: Any, matrix: Any) -> Any:
-    """Return rows (f, k, a) with matrix (a, b): (f, k, b). Rows of several classes sum to 0, so the last is spared."""
+    """Return (f, k, b), rows (f, k, a) times matrix (a, b). Rows of several classes sum to 0, which saves one product."""
     import torch
 
     some = rows if rows.shape[1] == 1 else rows[:, :-1]
@@ -137,7 +137,7 @@ def _times(rows: Any, matrix: Any) -> Any:
 
 
 def _centred(rows: Any) -> Any:
-    """Return (f, k, d) less the mean over several classes: 0 at a softmax's optimum, and free for its intercept."""
+    """Return (f, k, d) less the mean over several classes, 0 at a softmax's optimum, and arbitrary for its intercept."""
     return rows if rows.shape[1] == 1 else rows - rows.mean(1, keepdim=True)
 
 
@@ -150,7 +150,7 @@ def _direction(features: Features, problems: Problems, margin: Any, gradient: An
     probability = problems.probability(margin).float()
     weight = (problems.reg[:, None] * problems.weight).float()[:, None]
     spread = probability * (1 - probability) * weight
-    middle = spread.sum(2, keepdim=True)  # (f, k, 1): the average curvature is what the preconditioner knows of the weights
+    middle = spread.sum(2, keepdim=True)  # (f, k, 1): the preconditioner uses the average curvature of all rows
     inverse = 1 / (features.moments.float() * middle + penalty).clamp(min=1e-30)
     length = gradient.norm(dim=(1, 2))[:, None, None]
     rest = (-gradient / length).float()
@@ -184,10 +184,10 @@ def _direction(features: Features, problems: Problems, margin: Any, gradient: An
 def _line_search(
     features: Features, problems: Problems, coef: Any, margin: Any, gradient: Any, move: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the new coefficients, margins and residuals: the whole step, halved until the objective does not rise.
+    """Return the new coefficients, margins and residuals, after the whole step, or a step halved until it is good.
 
     A step is good when the slope at its end is at most half the slope at its start (Hager & Zhang 2005's approximate
-    Wolfe condition) and the objective is no larger up to rounding: sums cannot show the last steps' gain.
+    Wolfe condition) and the objective is no larger up to rounding, which may exceed the gain of the last steps.
     """
     import torch
 
@@ -195,7 +195,7 @@ def _line_search(
     along = _times(move, features.exact.T)
     slope = (gradient * move).sum((1, 2))
     before = problems.loss(margin) + (penalty * coef * coef).sum((1, 2)) / 2
-    # A row's loss is a difference of numbers as large as its margins.
+    # The rounding error of a row's loss grows with its margins, as the loss is a difference of numbers of their size.
     rounding = 1e-12 * before + 1e-15 * problems.reg * (problems.weight * margin.abs().amax(1)).sum(1)
     length = torch.ones_like(slope)
     for _ in range(HALVINGS):
@@ -212,7 +212,7 @@ def _line_search(
 
 @dataclass(frozen=True)
 class Fitted:
-    """One classifier at its optimum.
+    """A fitted classifier.
 
     classes: int64 (c,), those in its training rows; coef: float64 (1, d) for two classes, else (c, d), and intercept
     (1,) or (c,), as LogisticRegression's coef_ and intercept_; predicted: int64, of the fit's `predict` rows.
@@ -229,11 +229,11 @@ class Fitted:
 class Exact:
     """A solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
 
-    x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. Minimised is reg * (sum of log losses) + |w|^2 / 2, the
-    intercept free: one weight vector where the training rows hold two classes, a softmax over the classes they hold
-    otherwise. `tolerance`: about how far a decision value may be from the optimum's (see `minimise`).
-    counts: "fits", "unconverged" and "iterations" (Newton's, summed) are added to it by every call.
-    A problem with next to no penalty (C * scale^2 of 1e10 and separable) is beyond the float32 products: it is counted.
+    x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. The objective is reg * (sum of log losses) + |w|^2 / 2, with a free
+    intercept: one weight vector where the training rows have two classes, else a softmax over their classes. `tolerance`:
+    about how far a decision value may be from the optimum's (see `minimise`). Each call adds to counts: "fits",
+    "unconverged" and "iterations" (of Newton's method, summed).
+    Separable problems with hardly any penalty (C * scale^2 of 1e10) exceed float32 products, and count as unconverged.
     Memory: x twice (float64 and float32) and about a dozen float64 arrays of max(BLOCK, n * outputs) values.
     Raises ScoreError for vectors that are not finite, labels out of range, training rows of one class.
     """
@@ -251,11 +251,11 @@ class Exact:
             raise ScoreError(f"the exact mode takes at most {WIDEST} features, not {x.shape[1]}: use the sklearn mode")
         if hasattr(x, "toarray"):
             x = x.toarray()
-        self.starts: dict[tuple[float, ...], Any] = {}  # (k, d) by the classes and the strength
+        self.starts: dict[tuple[float, ...], Any] = {}  # classes and regularisation -> (k, d) coefficients
         self.tolerance, self.counts, self.device = tolerance, counts, torch.device(device)
         full = torch.as_tensor(np.ascontiguousarray(x), device=self.device).double()
         self.mean = full.mean(0)
-        full = full - self.mean  # not in place: it may be the caller's own array
+        full = full - self.mean  # not in place, as it may share memory with the caller's array
         moments, self.turn = torch.linalg.eigh(full.T @ full / len(full))
         ones = torch.ones(len(full), 1, dtype=torch.float64, device=self.device)
         exact = torch.cat([full @ self.turn, ones], dim=1)
@@ -269,7 +269,7 @@ class Exact:
         return [classifier.predicted for classifier in self.fitted(fits)]
 
     def fitted(self, fits: Sequence[Fit]) -> list[Fitted]:
-        """Return the classifiers themselves, in the order of the fits."""
+        """Return the fitted classifiers, in the order of the fits. Raises ScoreError for training rows of one class."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, fit in enumerate(fits):
             groups.setdefault(tuple(np.unique(self.y[fit.train]).tolist()), []).append(number)
@@ -289,11 +289,11 @@ class Exact:
         return [out[number] for number in range(len(fits))]
 
     def _group(self, fits: Sequence[Fit], present: Rows) -> list[Fitted]:
-        """Return fits whose training rows hold the same classes."""
+        """Return the classifiers of fits whose training rows have the same classes, solved in blocks."""
         outputs = 1 if len(present) == 2 else len(present)
         width = max(1, BLOCK // (len(self.y) * outputs))
         blocks: list[list[int]] = [[]]
-        for number in sorted(range(len(fits)), key=lambda i: fits[i].reg):  # alike in difficulty: they finish together
+        for number in sorted(range(len(fits)), key=lambda i: fits[i].reg):  # fits of similar difficulty end together
             other = len(blocks[-1]) >= ENOUGH and fits[number].reg != fits[blocks[-1][-1]].reg
             if other or len(blocks[-1]) == width:
                 blocks.append([])
@@ -308,9 +308,9 @@ class Exact:
         return [out[number] for number in range(len(fits))]
 
     def _prepare(self, fits: Sequence[Fit], present: Rows) -> None:
-        """For each strength that several fits share, solve for all their rows: a short way from each fold's optimum.
+        """Solve for all rows, with each regularisation that several fits share, as a start close to each fold's optimum.
 
-        From strong to weak, each from the one before. Kept: the fits of a later call are much the same.
+        Solved from strong to weak, each from the one before, and kept, as fits of a later call are similar.
         """
         regs = [fit.reg for fit in fits]
         union = np.unique(np.concatenate([fit.train for fit in fits]))
@@ -341,7 +341,7 @@ class Exact:
     def _unpack(self, fits: Sequence[Fit], minimum: Minimum, present: Rows) -> Iterator[Fitted]:
         turned = minimum.coef[:, :, :-1] @ self.turn.T
         coef, intercept = turned.cpu().numpy(), (minimum.coef[:, :, -1] - turned @ self.mean).cpu().numpy()
-        if intercept.shape[1] > 1:  # a constant added to all is free
+        if intercept.shape[1] > 1:  # a softmax does not depend on a constant in all intercepts
             intercept = intercept - intercept.mean(axis=1, keepdims=True)
         margin = minimum.margin.cpu().numpy()
         for i, fit in enumerate(fits):

@@ -1,10 +1,10 @@
-"""SentEval's PyTorch logistic regression, all fits of a call trained side by side instead of one after another.
+"""SentEval's PyTorch logistic regression, with all fits of a call trained in parallel instead of one after another.
 
-Every fit has the start, the permutations and the stopping rule that it would have alone, so it gives the same classes.
+Every fit has the start, the permutations and the stopping rule that it would have alone, so it predicts the same classes.
 
-A stack is a set of classifiers trained on the same batches (they differ in their L2 strength only), so that a batch is
-gathered once for all of them. g stacks of r classifiers with c classes over d features are a weight (g, r, c, d + 1); the
-bias is the weight of a last feature that is 1, and decays like the rest, as torch's `weight_decay` has it.
+A stack is a set of classifiers trained on the same batches (they differ only in their L2 strength), so that a batch is
+gathered once for all of them. g stacks of r classifiers with c classes over d features have a weight (g, r, c, d + 1); the
+bias is the weight of a last feature that is 1, and decays like the others, as with torch's `weight_decay`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.probes.schemes import Fit, Rows, Solver
 
-_CACHE = 2 << 20  # bytes that one step touches, for each thread: they should stay in a core's cache
-_MEMORY = 1 << 30  # the same on an accelerator, where larger steps are always better
+_CACHE = 2 << 20  # bytes that a step uses in each thread, so that they stay in a core's cache
+_MEMORY = 1 << 30  # bytes that a step uses on an accelerator, where larger steps are always faster
 Tensor = Any
-_PREDICTED = 4096  # rows predicted at a time
+_PREDICTED = 4096  # rows that are predicted in a block
 _ADAM: dict[str, Any] = {
     "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False,
 }
@@ -32,11 +32,11 @@ _RMSPROP = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8}
 
 @dataclass(frozen=True)
 class _Stack:
-    """Fits that share their rows, by their positions in the call."""
+    """Fits with the same rows. fits: their positions in the call; regs: their L2 strengths."""
 
     train: Rows
     stop: Rows
-    drawn: int  # how many items the stream had permuted before the first epoch, 0 for none
+    drawn: int  # length of the permutation that the stream drew before the first epoch, 0 without one
     fits: list[int]
     regs: list[float]
 
@@ -60,15 +60,15 @@ def lockstep_solver(
     """Return a solver that fits SentEval's softmax regressions (`MLP` with nhid 0; Conneau & Kiela 2018) on x (n, d), y
     (n,).
 
-    y: classes 0 to `classes` - 1. Each fit starts as torch.nn.Linear does under `seed`, minimises mean cross entropy with
-    Adam (learning rate 1e-3) or RMSprop (1e-2), `Fit.reg` decaying weights and bias. After every `epoch_size` epochs, until
-    more than `max_epoch` are done, it is scored on `Fit.stop`; the best weights so far are kept, and it ends at failure
-    `tenacity` + 1 to improve on them, counted from the start. Without `Fit.stop`, the share `validation` of the items of
-    `Fit.train` is drawn for it. `counts["fits"]` grows by the number of each call.
+    y: classes 0 to `classes` - 1. Each fit starts as torch.nn.Linear does under `seed`, and minimises mean cross entropy
+    with Adam (learning rate 1e-3) or RMSprop (1e-2), with weight decay `Fit.reg` of weights and bias. After every
+    `epoch_size` epochs, until more than `max_epoch` are done, it is scored on `Fit.stop`; the best weights so far are kept,
+    and it ends when it has failed `tenacity` + 1 times in all to improve on them. Without `Fit.stop`, the share `validation`
+    of the items of `Fit.train` is drawn for it. Each call of the solver adds its number of fits to `counts["fits"]`.
 
-    dtype: float64 makes rounding too small to move a predicted class, so that neither the device nor the number of fits
-    trained side by side matters; float32 is SentEval's own, where they do. Raises ScoreError for vectors that cannot be
-    fitted, StsbenchError for an unknown option.
+    dtype: in float64, rounding is too small to change a predicted class, so that results do not depend on the device or on
+    the number of fits trained in parallel; in float32, which SentEval uses, they do. Raises ScoreError for vectors that
+    cannot be fitted, StsbenchError for an unknown option.
     """
     import torch
 
@@ -100,7 +100,7 @@ def lockstep_solver(
         for stack in _stacks(fits, seed, validation):
             by_size.setdefault((ceil(len(stack.train) / batch), len(stack.fits)), []).append(stack)
         for (_, fit_count), stacks in by_size.items():
-            # A step touches the batches, and the weights, gradients and moments, of all its stacks.
+            # A step uses the batches, the weights, gradients and moments of all its stacks.
             touched = start.shape[1] * (batch + 4 * fit_count * classes) * table.features.element_size()
             size = max(1, most // touched)
             for first in range(0, len(stacks), size):
@@ -121,12 +121,12 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
         if key not in stacks:
             train, stop, drawn = fit.train, fit.stop, 0
             if stop is None:
-                # SentEval's split takes the stream's first permutation; the epochs go on from there.
+                # SentEval's split uses the stream's first permutation, and its epochs the following ones.
                 drawn = len(train)
                 shuffled = train[np.random.RandomState(seed).permutation(drawn)]
                 item = shuffled if fit.item is None else fit.item[shuffled]
                 _, first, at = np.unique(item, return_index=True, return_inverse=True)
-                held_out = (first.argsort().argsort() < int(validation * len(first)))[at]  # the items that come first
+                held_out = (first.argsort().argsort() < int(validation * len(first)))[at]  # the first shuffled items
                 train, stop = shuffled[~held_out], shuffled[held_out]
             if not len(train) or not len(stop):
                 few = f"{len(train)} to train on, {len(stop)} to stop early on"
@@ -138,7 +138,7 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
 
 
 class _Run:
-    """Stacks with equally many batches per epoch and equally many fits, trained together until all have stopped."""
+    """Training of stacks with equally many batches per epoch and equally many fits, until all fits have stopped."""
 
     def __init__(self, table: FeatureTable, stacks: list[_Stack], start: Any, optimizer: str, batch: int, seed: int) -> None:
         self.table, self.stacks, self.batch = table, stacks, batch
@@ -175,7 +175,7 @@ class _Run:
             if not most:
                 return
             if (len(live), most) != going.shape:
-                # The fits that go on come first; a stack that has fewer of them than another keeps some that ended.
+                # Fits that continue are put first; a stack with fewer of them than another keeps some ended ones.
                 at = live[:, None], np.argsort(~going[live], axis=1, kind="stable")[:, :most]
                 best, failures, going, position = best[at], failures[at], going[at], position[at]
                 self.stacks, self.stops = [self.stacks[i] for i in live], [self.stops[i] for i in live]
@@ -184,14 +184,14 @@ class _Run:
                 self.model.keep(chosen)
 
     def _epoch(self) -> None:
-        """One pass over every stack's batches."""
+        """Train every stack on its batches once."""
         orders = {key: stream.permutation(key[0]) for key, stream in self.streams.items()}
         sizes = np.array([len(stack.train) for stack in self.stacks])
         rows = np.zeros((len(sizes), sizes.max()), dtype=np.int64)
         for row, stack in zip(rows, self.stacks, strict=True):
             row[: len(stack.train)] = stack.train[orders[len(stack.train), stack.drawn]]
         order = self.table.to_device(rows)
-        whole = (sizes.max() - 1) // self.batch * self.batch  # where the last batch starts, whole or not
+        whole = (sizes.max() - 1) // self.batch * self.batch  # the start of the last batch, which may be smaller
         for first in range(0, whole, self.batch):
             self.model.step(order[:, first : first + self.batch], 1 / self.batch)
         there = np.arange(whole, sizes.max()) < sizes[:, None]
@@ -199,7 +199,7 @@ class _Run:
         self.model.step(order[:, whole:], self.table.to_device(scale[:, None, None]).to(self.table.features.dtype))
 
     def _hits(self) -> NDArray[np.int64]:
-        """Return int64 (g, r): how many of its stopping rows each fit classifies correctly."""
+        """Return int64 (g, r): the number of `stop` rows that each fit classifies correctly."""
         import torch
 
         hits = []
@@ -221,14 +221,13 @@ class FeatureTable:
         self.hot = torch.nn.functional.one_hot(self.labels, classes).to(dtype)
 
     def to_device(self, rows: NDArray[Any]) -> Tensor:
-        """Return a numpy array as a tensor beside the features."""
+        """Return a numpy array as a tensor on the device of the features."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self.features.device)
 
     def classify(self, weight: Tensor, rows: Tensor) -> Tensor:
-        """Return int64 (r, m): the class that each classifier of one stack's (r, c, d + 1) weight gives to each of m
-        rows."""
+        """Return int64 (r, m), the classes of m rows as predicted by each classifier of one stack. weight: (r, c, d + 1)."""
         import torch
 
         r, c, width = weight.shape
@@ -239,7 +238,7 @@ class FeatureTable:
 
 
 def initial_weight(width: int, classes: int, seed: int) -> Tensor:
-    """Return float32 (classes, width + 1): what torch.nn.Linear(width, classes) starts from under `seed`, bias last."""
+    """Return float32 (classes, width + 1), initial weights of torch.nn.Linear(width, classes) under `seed`, bias last."""
     import torch
 
     from stsbench.torch_random import Generators, drawing
@@ -250,7 +249,7 @@ def initial_weight(width: int, classes: int, seed: int) -> Tensor:
 
 
 class Model:
-    """Weights of g stacks in training, and their optimiser's state."""
+    """Weights of g stacks in training, and the state of their optimizer."""
 
     def __init__(self, table: FeatureTable, start: Tensor, regs: Sequence[Sequence[float]], optimizer: str) -> None:
         import torch
@@ -262,22 +261,22 @@ class Model:
         self.moments = [torch.zeros_like(self.weight) for _ in range(2 if optimizer == "adam" else 1)]
         self._gradient = torch.empty_like(self.weight)
         self._update = self._adam if optimizer == "adam" else self._rmsprop
-        self._steps = torch.zeros((), device=table.features.device)  # what torch counts its steps in
+        self._steps = torch.zeros((), device=table.features.device)  # Adam's step count, which torch keeps in a tensor
 
     def step(self, rows: Tensor, scale: Any) -> None:
-        """One step of every stack on its own batch: rows int64 (g, b); scale: a row's share in the mean, 1 / b.
+        """Take a step of every stack on its own batch. rows: int64 (g, b); scale: the weight of a row in the mean, 1 / b.
 
-        Batches of unequal sizes are filled up with any row; `scale` is then (g, 1, 1, b), with 0 for a filler.
+        Batches of unequal sizes are padded with any row; `scale` is then (g, 1, 1, b), with 0 for padding.
         """
         import torch
 
         (g, r, c, width), b = self.weight.shape, rows.shape[1]
         batch = self.table.features.index_select(0, rows.reshape(-1)).view(g, b, width)
         hot = self.table.hot.index_select(0, rows.reshape(-1)).view(g, 1, b, c).transpose(2, 3)
-        # Only differences of logits matter: the last class is the reference, at 0, and costs no product.
+        # Only differences of logits matter, so the last class has the logit 0, which saves its product.
         relative = (self.weight[:, :, :-1] - self.weight[:, :, -1:]).view(g, -1, width)
         logits = torch.bmm(relative, batch.transpose(1, 2)).view(g, r, c - 1, b)
-        # The gradient of mean cross entropy by the logits is probability less target, over the batch size.
+        # The gradient of mean cross entropy by the logits is (probability - target) / batch size.
         excess = torch.nn.functional.pad(logits, (0, 0, 0, 1)).softmax(2)[:, :, :-1] - hot[:, :, :-1]
         excess *= scale
         inner = torch.bmm(excess.view(g, -1, b), batch).view(g, r, c - 1, width)
@@ -298,7 +297,7 @@ class Model:
         self.weight.addcdiv_(self._gradient, square.sqrt().add_(_RMSPROP["eps"]), value=-_RMSPROP["lr"])
 
     def keep(self, chosen: tuple[Tensor, Tensor]) -> None:
-        """Go on with these classifiers only: int64 positions of stacks (g, 1) and of each one's classifiers (g, r)."""
+        """Keep only these classifiers. chosen: int64 indices of stacks (g, 1), and of classifiers in each stack (g, r)."""
         import torch
 
         self.weight, self.regs = self.weight[chosen], self.regs[chosen]

@@ -1,8 +1,8 @@
 """SentEval's trained relatedness head: a softmax over the scores 1 to 5 on pair features, fitted with Adam.
 
-Tai, Socher & Manning 2015 (section 4.2, equations 15-16), as Conneau & Kiela 2018 (SentEval) train it. The gradient is in
-closed form and in numpy: a step costs less than the launches of its kernels would on a GPU, the numbers are the same on
-every device, and sparse features need no second code.
+It is that of Tai, Socher & Manning 2015 (section 4.2, equations 15-16), as Conneau & Kiela 2018 (SentEval) train it. The
+gradient is in closed form, in numpy: a step takes less time than the kernel launches of a GPU would, results are the same on
+every device, and sparse features need no code of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stsbench.probes.lockstep import initial_weight
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
-CLASSES = np.arange(1.0, 6.0)  # the scores that the softmax is over
+CLASSES = np.arange(1.0, 6.0)  # the scores that are the classes of the softmax
 
 
 @dataclass(frozen=True)
 class Regression:
-    """predicted: float64 (t,), scores in 1-5; dev_spearman: float64 (rounds,), unit 1; epochs: how many were run."""
+    """Result of a fit. predicted: float64 (t,), 1 to 5; dev_spearman: float64 (rounds,), -1 to 1; epochs: number run."""
 
     predicted: Floats
     dev_spearman: Floats
@@ -33,7 +33,7 @@ class Regression:
 
 
 def pair_features(first: Any, second: Any) -> Any:
-    """Return [|u - v| ; u * v], float32 (n, 2d), of two (n, d) matrices of vectors; CSR where these are CSR."""
+    """Return the pair features [|u - v| ; u * v], float32 (n, 2d), of two (n, d) matrices; CSR where these are CSR."""
     from scipy.sparse import hstack, issparse
 
     if issparse(first):
@@ -43,15 +43,15 @@ def pair_features(first: Any, second: Any) -> Any:
 
 
 def soft_labels(gold: Floats) -> Floats32:
-    """Return float32 (n, 5): gold score y as probabilities of 1 to 5 whose mean is y (Tai et al. 2015, section 4.2).
+    """Return float32 (n, 5): each gold score y as probabilities of 1 to 5 whose mean is y (Tai et al. 2015, section 4.2).
 
-    ceil(y) gets y - floor(y) and floor(y) the rest. There is no class 0, so below 1 what it would get is lost, as it is in
-    SentEval: a row sums to y there, and is all zero for y = 0. Raises ScoreError for scores outside 0-5.
+    ceil(y) has the probability y - floor(y), and floor(y) the rest. As there is no class 0, the row of a y below 1 sums to y
+    only, and is zero for y = 0, as in SentEval. Raises ScoreError for scores outside 0-5.
     """
     wrong = ~((gold >= 0) & (gold <= 5))
     if wrong.any():
         raise ScoreError(f"{int(wrong.sum())} gold scores are outside 0-5 (the first is {gold[wrong][0]:g})")
-    # The overlap of y with each class's tent: 1 at the class itself, 0 from the next class on.
+    # A class's probability falls linearly from 1 at the class itself to 0 at its neighbours.
     return np.asarray(np.maximum(0, 1 - np.abs(gold[:, None] - CLASSES)), dtype=np.float32)
 
 
@@ -64,11 +64,11 @@ def fit_regressor(
     train: Any, train_gold: Floats, dev: Any, dev_gold: Floats, test: Any, *, seed: int = 1111, batch: int = 64,
     learning_rate: float = 1e-3, round_epochs: int = 50, tenacity: int = 3, max_epoch: int = 1000,
 ) -> Regression:
-    """Fit on `train` (n, 2d) with scores (n,), keep the round best on `dev` by Spearman, predict `test` (t, 2d).
+    """Fit the head on `train` (n, 2d) with scores (n,), and predict `test` (t, 2d) by the round with the best dev Spearman.
 
     A round of `round_epochs` epochs begins while no more than `max_epoch` have been run, as in SentEval: 1,050 epochs at
-    most. The fit ends with the round that fails to improve for the (tenacity + 1)-th time in all.
-    Dense or CSR features. A round whose dev predictions have no Spearman (all equal, or NaN) counts as 0.
+    most by default. The fit ends with the round that fails to improve for the (tenacity + 1)-th time in all.
+    Features are dense or CSR. A round whose dev predictions have no Spearman (all equal, or NaN) has a score of 0.
     Raises ScoreError for an empty split, features that are NaN or infinite, and dev scores without a ranking.
     """
     from threadpoolctl import threadpool_limits
@@ -81,7 +81,7 @@ def fit_regressor(
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
     while epochs <= max_epoch and failures <= tenacity:
-        with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads would only wait for each other
+        with threadpool_limits(1, user_api="blas"):  # a step is too small to be faster with several threads
             for _ in range(round_epochs):
                 fitted.epoch(labels)
         epochs += round_epochs
@@ -97,7 +97,7 @@ def fit_regressor(
 
 
 class _Fit:
-    """The head's weights (2d + 1, 5), the bias last, and Adam's moments of them (Kingma & Ba 2015, torch's defaults)."""
+    """The head's weights (2d + 1, 5), the bias last, and their moments for Adam (Kingma & Ba 2015, torch's defaults)."""
 
     def __init__(self, features: Any, seed: int, batch: int, learning_rate: float) -> None:
         from scipy.sparse import issparse
@@ -105,25 +105,25 @@ class _Fit:
         self.batch, self.learning_rate = batch, learning_rate
         start = initial_weight(features.shape[1], len(CLASSES), seed)
         self._start: Floats32 = np.ascontiguousarray(start.numpy().T)
-        # Adam leaves a weight alone whose gradient is always 0: of sparse features, only columns with values are fitted.
+        # Adam does not change a weight whose gradient is always 0, so empty columns of sparse features are not fitted.
         columns = np.unique(features.indices) if issparse(features) else np.arange(features.shape[1])
         self._rows = np.append(columns, features.shape[1])
         self._features = features[:, columns] if issparse(features) else features
         self._weights: Floats32 = self._start[self._rows]
-        self._order = np.random.RandomState(seed)  # the stream that np.random.seed starts, without touching it
+        self._order = np.random.RandomState(seed)  # the stream of np.random.seed(seed), without numpy's global state
         self._mean, self._square = np.zeros_like(self._weights), np.zeros_like(self._weights)
         self._gradient, self._scratch = np.empty_like(self._weights), np.empty_like(self._weights)
         self._steps = 0
 
     @property
     def weights(self) -> Floats32:
-        """Return a copy of the weights as they are now, of every column."""
+        """Return a copy of the current weights of all columns."""
         weights = self._start.copy()
         weights[self._rows] = self._weights
         return weights
 
     def epoch(self, labels: Floats32) -> None:
-        """One pass in a fresh random order; the last batch is what is left."""
+        """Train on all rows once, in a new random order; the last batch may be smaller."""
         order = self._order.permutation(len(labels))
         for start in range(0, len(order), self.batch):
             rows = order[start : start + self.batch]
@@ -131,7 +131,7 @@ class _Fit:
             self._step(batch, _probabilities(batch, self._weights), labels[rows])
 
     def _step(self, batch: Any, p: Floats32, targets: Floats32) -> None:
-        """Descend on the mean squared error of p (b, 5): dL/dz = p * (e - sum(e * p)) with e = 2 (p - wanted) / 5b."""
+        """Take a step on the mean squared error of p (b, 5): dL/dz = p * (e - sum(e * p)) with e = 2 (p - targets) / 5b."""
         error = p - targets
         error -= np.einsum("bc,bc->b", error, p)[:, None]
         error *= p
@@ -156,7 +156,7 @@ class _Fit:
 
 
 def _probabilities(features: Any, weights: Floats32) -> Floats32:
-    """Return float32 (n, 5), rows summing to 1."""
+    """Return float32 (n, 5), the softmax probabilities of the scores 1 to 5."""
     z: Floats32 = features @ weights[:-1]
     z += weights[-1]
     z -= z.max(axis=1, keepdims=True)
@@ -166,7 +166,7 @@ def _probabilities(features: Any, weights: Floats32) -> Floats32:
 
 
 def check_features(name: str, features: Any) -> None:
-    """Raise ScoreError when the split called `name` has no row, or rows (n, 2d) that are not finite."""
+    """Raise ScoreError when the features (n, 2d) of the split called `name` have no row, or rows that are not finite."""
     if not features.shape[0]:
         raise ScoreError(f"the {name} split is empty")
     with np.errstate(invalid="ignore"):

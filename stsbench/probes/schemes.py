@@ -1,4 +1,4 @@
-"""Which classifiers SentEval fits, on which rows, and how it chooses between them; and its scikit-learn mode."""
+"""SentEval's evaluation schemes of classifiers (nested k-fold, k-fold, fixed splits), and its scikit-learn mode."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ GRID_KFOLD = tuple(2.0**power for power in range(-1, 6))
 
 @dataclass(frozen=True)
 class Fit:
-    """One classifier to fit. All rows index the one feature matrix X (n, d) that a solver was made for."""
+    """One classifier to fit. Rows are indices into the feature matrix X (n, d) of the solver."""
 
     train: Rows
-    stop: Rows | None  # watched for early stopping; None: the solver draws 5 % of `train` for it, if it stops early at all
+    stop: Rows | None  # rows for early stopping; None: a solver that stops early draws 5 % of `train`
     predict: Rows
     reg: float  # the grid's value: L2 strength (torch probe) or C (scikit-learn)
-    item: Rows | None = None  # (n,), equal for rows of X that are one item, drawn together; None: each is one
+    item: Rows | None = None  # (n,), equal for rows of X that are one item, drawn together; None: every row is an item
 
 
-# Fits -> the predicted class of every row in `Fit.predict`, int64, one array a fit. Fits do not depend on one another.
+# Function from independent fits to the predicted classes of each fit's `predict` rows, int64.
 Solver = Callable[[Sequence[Fit]], list[Rows]]
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What a scheme found. m tested items, o outer folds (1 without nesting), r grid values.
+    """Result of a scheme, with m tested rows, o outer folds (1 without nesting) and r grid values.
 
-    rows, predicted, fold: int64 (m,), the tested rows of X, the class given to each and the outer fold it was tested in;
+    rows, predicted, fold: int64 (m,), the tested rows of X, their predicted classes and the outer folds that test them;
     grid: float64 (o, r), development accuracy in percent, rounded to 2 decimals; chosen: int64 (o,), its argmax.
     """
 
@@ -52,11 +52,10 @@ class Probed:
 def nested(
     y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
 ) -> Probed:
-    """Return nested stratified k-fold over all n items (SentEval's InnerKFoldClassifier): r*k*k + k fits, in two calls.
+    """Return the result of nested stratified k-fold over all n rows (SentEval's InnerKFoldClassifier), by r*k*k + k fits.
 
-    Inner models stop early on the very fold that scores them. item: (n,), equal for rows that stand in one fold. Raises
-    ScoreError for data that cannot be folded so.
-    """
+    Inner models stop early on the fold that scores them. item: (n,), equal for rows of one item, which are put into one
+    fold. Raises ScoreError for data with too few items or classes for k folds."""
     everything = np.arange(len(y), dtype=np.int64)
     outer = _folds(everything, y, k, seed, item)
     inner = [_folds(train, y, k, seed, item) for train, _ in outer]
@@ -72,8 +71,8 @@ def nested(
 def cross_validated(
     y: Rows, train: Rows, test: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver, item: Rows | None = None
 ) -> Probed:
-    """Return stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier).
-    item: as for `nested`."""
+    """Return the test result of a refit on `train`, whose grid value stratified k-fold on `train` chooses (SentEval's
+    KFoldClassifier). item, errors: as for `nested`."""
     folds = _folds(train, y, k, seed, item)
     fits = [Fit(rows, held_out, held_out, reg) for reg in regs for rows, held_out in folds]
     grid = _grid(fits, solver(fits), y, 1, len(regs), k)
@@ -83,7 +82,8 @@ def cross_validated(
 def given_splits(
     y: Rows, train: Rows, dev: Rows, test: Rows, regs: Sequence[float], solver: Solver
 ) -> Probed:
-    """Return `dev` chooses and stops early, also in the refit that is tested on `test` (SentEval's SplitClassifier)."""
+    """Return the test result of a fit on `train` whose grid value `dev` chooses (SentEval's SplitClassifier), stopped early
+    by `dev`, too. Raises ScoreError for an empty split, or training rows of one class."""
     _two_classes(y[train], "the training split")
     if not len(dev):
         raise ScoreError("the development split is empty")
@@ -103,16 +103,16 @@ def _tested(test: Rows, grid: NDArray[np.float64], solver: Solver, refit: Callab
 def _grid(
     fits: Sequence[Fit], predicted: Sequence[Rows], y: Rows, outer: int, regs: int, folds: int
 ) -> NDArray[np.float64]:
-    """Return accuracy in percent (outer, regs): the mean over folds, rounded to 2 decimals as SentEval rounds it."""
+    """Return (outer, regs) accuracy in percent: the mean over folds, rounded to 2 decimals as in SentEval."""
     hits = [float(np.mean(got == y[fit.predict])) for fit, got in zip(fits, predicted, strict=True)]
-    # numpy's rounding, which differs from Python's in the last place now and then: near-ties hang on it.
+    # Rounded by numpy, since Python's rounding sometimes differs in the last digit, which decides near-ties.
     rounded: NDArray[np.float64] = np.round(100 * np.array(hits).reshape(outer, regs, folds).mean(axis=2), 2)
     return rounded
 
 
 def _folds(rows: Rows, y: Rows, k: int, seed: int, item: Rows | None = None) -> list[tuple[Rows, Rows]]:
-    """Return k (train, held-out) pairs of row numbers: stratified folds of `rows`, shuffled by `seed`, an item in one of
-    them."""
+    """Return k pairs of row numbers (train, held-out): stratified folds of `rows`, shuffled by `seed`, with all rows of an
+    item in one fold. Raises ScoreError where items or classes are too few."""
     of_rows = rows if item is None else item[rows]
     first = np.unique(of_rows, return_index=True)[1]
     if len(first) < k:
@@ -121,7 +121,7 @@ def _folds(rows: Rows, y: Rows, k: int, seed: int, item: Rows | None = None) -> 
     if counts.max() < k:
         raise ScoreError(f"no class has as many items as there are folds ({k}): {counts.tolist()} items a class")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a class with fewer items than folds: SentEval goes on too
+        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer items than folds, which SentEval accepts
         fold = stratified_folds(y[rows], k, seed, of_rows)
     folds = [(rows[fold != number], rows[fold == number]) for number in range(k)]
     for number, (train, _) in enumerate(folds, start=1):
@@ -139,12 +139,12 @@ def _two_classes(labels: Rows, where: str) -> None:
 def sklearn_solver(
     x: Any, y: Rows, *, seed: int = 1111, jobs: int | None = None, counts: dict[str, int] | None = None
 ) -> Solver:
-    """Return a solver that fits LogisticRegression(C=reg, random_state=seed), all else scikit-learn's default.
+    """Return a solver that fits LogisticRegression(C=reg, random_state=seed) with scikit-learn's defaults.
 
-    x: (n, d) features, dense or CSR, fitted in the dtype they have; y: int64 (n,). `Fit.stop` is not used: nothing
-    stops early. jobs: threads, all processors by default; each fit runs on one, so results do not depend on it.
-    counts: "fits" and "unconverged" (fits that ended with a ConvergenceWarning, mostly at 100 iterations) are added to
-    it by every call. Raises ScoreError for features that are not finite, or training rows of one class.
+    x: (n, d) features, dense or CSR, fitted in their dtype; y: int64 (n,). `Fit.stop` is not used, as there is no early
+    stopping. jobs: number of threads, all processors by default; each fit uses one, so that results do not depend on it.
+    Each call adds to counts: "fits", and "unconverged" (fits that ended with a ConvergenceWarning, mostly at 100
+    iterations). Raises ScoreError for features that are not finite, or training rows of one class.
     """
     x, y = checked(x, y)
 
@@ -161,7 +161,7 @@ def sklearn_solver(
 
         if any(len(np.unique(y[fit.train])) < 2 for fit in fits):
             raise ScoreError("a classifier's training rows hold fewer than two classes: nothing can be learnt")
-        # Recorded out here, because a thread that changes the warning filters changes them for all.
+        # Warnings are recorded outside of the threads, as a thread that changes the filters changes them for all.
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(limits=1):
             warnings.simplefilter("always", ConvergenceWarning)
             predicted = Parallel(n_jobs=jobs or -1, prefer="threads")(delayed(fit_one)(fit) for fit in fits)
@@ -178,7 +178,7 @@ def sklearn_solver(
 
 
 def checked(x: Any, y: Any) -> tuple[Any, Rows]:
-    """Return features as an array (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError where they are not."""
+    """Return features (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError unless shapes fit and x is finite."""
     x = x if hasattr(x, "tocsr") else np.asarray(x)
     y = np.asarray(y, dtype=np.int64)
     if x.ndim != 2 or y.shape != (x.shape[0],):

@@ -1,4 +1,4 @@
-"""Downloads: one file over HTTP, resumable and bounded, and what `stsbench data fetch` names into a data folder."""
+"""Downloads: of one file over HTTP, resumable and of limited size, and of all that `stsbench data fetch` can fetch."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ from stsbench.files import sha256_file
 from stsbench.hub import hub_endpoint
 from stsbench.parsing import MOST_JSON, parse_json, read_text
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all (None: not announced)
+Progress = Callable[[int, int | None], None]  # called with bytes so far and bytes in all, None if unknown
 _BLOCK = 1 << 20
 WAYS = (
     "give the data by --data-dir DIR (a folder with SentEval's downstream/), "
     "by $STSBENCH_DATA or the user cache (`stsbench data fetch`; without network `stsbench data fetch --from BUNDLE`), "
     "or use --sample"
 )
-ARCHIVE_LIMIT = 512 << 20  # the archive was 90 MB when the catalog was written
+ARCHIVE_LIMIT = 512 << 20  # bytes; the archive had 90 MB when the catalog was written
 RAW_LIMIT = 64 << 20
-TRAINING_LIMIT = 512 << 20  # a million sentences are some 120 MB
+TRAINING_LIMIT = 512 << 20  # bytes; a million sentences take some 120 MB
 LISTING = "listing.json"
 LISTING_LIMIT = 8 << 20
 
 
 class NoConnectionError(DataError):
-    """The server cannot be reached at all: most likely this machine is offline."""
+    """Error of a download whose server cannot be reached, most likely because this machine is offline."""
 
 
 class _CutError(Exception):
-    """The connection ended early; the bytes received are kept, and the next attempt resumes there."""
+    """Error of a connection that ended early; received bytes are kept, and the next attempt resumes after them."""
 
 
 def download(
     url: str, target: Path, *, limit: int, tries: int = 4, pause: float = 1.0, timeout: float = 30.0,
     progress: Progress | None = None,
 ) -> None:
-    """Fetch `url` to `target` by way of `target`.part, which a later call resumes if the server's file is unchanged.
+    """Download `url` to `target` by way of `target`.part, which a later call resumes if the server's file is unchanged.
 
-    `tries` counts consecutive attempts that received nothing new. One process at a time may write a target (install.alone).
-    Raises DataError: no connection, an HTTP error, more than `limit` bytes, or a connection that keeps breaking.
-    """
+    tries: the number of consecutive attempts without new bytes after which it gives up; pause: seconds before the first
+    new attempt, doubled each time; limit: bytes. Only one process at a time may write a target (install.alone). Raises
+    DataError without a connection, for an HTTP error, for more than `limit` bytes, and if the connection keeps breaking."""
     if not url.startswith(("http://", "https://")):
         raise DataError(f"cannot download {url}: HF_ENDPOINT must start with http:// or https://")
     part = target.with_name(target.name + ".part")
@@ -88,7 +88,7 @@ def _until_complete(
         except urllib.error.HTTPError as error:
             error.close()
             reason = f"HTTP {error.code} {error.reason}"
-            if error.code == 416:  # our part is not a prefix of what the server has now
+            if error.code == 416:  # the part does not fit what the server has now
                 part.unlink(missing_ok=True)
             elif error.code < 500 and error.code not in (408, 429):
                 raise DataError(f"cannot download {url}: {reason}") from error
@@ -99,7 +99,7 @@ def _until_complete(
             reason = str(error) or type(error).__name__
         failures = 1 if _size(part) > best else failures + 1
         best = max(best, _size(part))
-        if failures >= (min(2, tries) if unreachable else tries):  # offline: do not keep the user waiting
+        if failures >= (min(2, tries) if unreachable else tries):  # when offline, do not keep the user waiting
             kind = NoConnectionError if unreachable else DataError
             raise kind(f"cannot download {url}: {reason}" + (
                 f"; {best} bytes are kept in {part}; the next attempt resumes there" if best else ""))
@@ -107,7 +107,7 @@ def _until_complete(
 
 
 def _once(url: str, part: Path, limit: int, timeout: float, progress: Progress | None) -> None:
-    """One request; returns when `part` is complete, raises _CutError when the server stopped early."""
+    """Send one request and return when `part` is complete. Raises _CutError where the server stopped early."""
     validator = _resumable(part, url)
     have = _size(part) if validator else 0
     request = urllib.request.Request(url, headers={"User-Agent": "stsbench", "Accept-Encoding": "identity"})
@@ -143,7 +143,7 @@ def _copy(
         try:
             stream.write(block)
         except OSError as error:
-            # Raised as DataError here because a network fault is an OSError too, and only network faults are retried.
+            # An OSError would be taken for a network fault and retried.
             raise DataError(f"cannot write {stream.name}: {error.strerror or error}") from error
         if progress:
             progress(have, total)
@@ -153,7 +153,7 @@ def _copy(
 def _received(response: Any) -> bytes:
     try:
         return bytes(response.read1(_BLOCK))
-    except OSError as error:  # reset, timeout, broken TLS: all handled alike
+    except OSError as error:  # a reset, a timeout and broken TLS are all retried
         raise _CutError(f"the connection broke: {error}") from error
 
 
@@ -166,7 +166,7 @@ def _size(part: Path) -> int:
 
 
 def _note(part: Path, url: str, headers: Any) -> None:
-    """Remember which file the part belongs to; a weak ETag does not identify bytes, so it is ignored."""
+    """Store URL and validator of the file that `part` belongs to; a weak ETag does not identify bytes and is ignored."""
     tag = headers.get("ETag", "")
     validator = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
     _state(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
@@ -182,17 +182,17 @@ def _resumable(part: Path, url: str) -> str:
 
 
 def hub_url(source: HubFile) -> str:
-    """Return where a Hub file lies."""
+    """Return the URL of a Hub file."""
     return f"{hub_endpoint()}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
 
 
 def fetch_archive(
     root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0, progress: Progress | None = None
 ) -> FetchReport:
-    """Download, unpack and compare SentEval's text; nothing is downloaded where every file is present and known.
+    """Download SentEval's archive, install its files and return a report; do nothing where all files are present and known.
 
-    Raises DataError: no connection, a truncated or escaping archive, nothing known in it, with `strict` any difference.
-    """
+    Raises DataError without a connection, for an archive that is truncated, unsafe or without known files and, with
+    `strict`, for any difference from the catalog."""
     known, source = catalog().files, catalog().archive
     archive = root / source.file
     with alone(root):
@@ -203,17 +203,17 @@ def fetch_archive(
             with workplace(root) as folder:
                 return install(extract(archive, folder), root, source=hub_url(source), strict=strict)
         finally:
-            archive.unlink(missing_ok=True)  # only the unpacked files are needed; a bad archive must not be used again
+            archive.unlink(missing_ok=True)  # no longer needed, and a bad archive must not be used again
 
 
 def fetch_file(
     item: Entry | TrainingText, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
     progress: Progress | None = None,
 ) -> FetchReport:
-    """Download the one file of a raw text, or a training text.
+    """Download the file of a raw text, or of a training text, and return a report.
 
-    Its digest goes into lock.json at the first fetch and is compared later. Raises DataError as `fetch_archive`; with
-    `strict` for a file that changed since the first fetch.
+    Its digest is stored in lock.json at the first fetch and compared later. Raises DataError as `fetch_archive` does and,
+    with `strict`, for a file that changed since the first fetch.
     """
     if isinstance(item, TrainingText):
         source, name, limit = item.hub, item.path, TRAINING_LIMIT
@@ -225,7 +225,7 @@ def fetch_file(
     with alone(root), workplace(root) as folder:
         if not force and target.is_file() and sha256_file(target) == expected(root)[name]:
             return FetchReport(root, ())
-        # The .part stays beside the target, so a broken download is resumed; only the finished file moves through here.
+        # Downloaded beside the target, where a broken download can be resumed; the temporary folder gets the finished file.
         arrived = target.with_name(target.name + ".new")
         download(hub_url(source), arrived, limit=limit, pause=pause, progress=progress)
         inside = folder / "0"
@@ -240,11 +240,11 @@ def fetch_repository(
     repository: str, revision: str, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
     progress: Progress | None = None,
 ) -> FetchReport:
-    """Download the files of a repository of `LANGUAGES` into `root`/OWNER/NAME, where `eval` looks for them.
+    """Download a repository of `LANGUAGES` into `root`/OWNER/NAME, where `eval` looks for it; return a report.
 
-    revision: the full commit; files whose name begins with a dot are left out. All files are there or none: what a broken
-    download has received waits in a folder of its own, and the next call goes on with it. Raises DataError as
-    `fetch_archive`; with `strict` for a file that changed since the first fetch.
+    revision: the full commit; files whose name begins with a dot are left out. The files are installed all or not at all: a
+    broken download is kept in a folder of its own, and the next call continues it. Raises DataError as `fetch_archive` does
+    and, with `strict`, for a file that changed since the first fetch.
     """
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise DataError(f"{repository}: the revision {revision!r} is not a full commit: this version of mteb pins none")
@@ -276,7 +276,7 @@ def fetch_repository(
 
 
 def _names(listing: Path, repository: str, url: str) -> dict[str, str]:
-    """Return file in the repository -> its name below a data folder."""
+    """Return file in the repository -> its path below a data folder. Raises DataError for a listing that is unsafe."""
     try:
         files = [str(item["rfilename"]) for item in parse_json(read_text(listing, MOST_JSON))["siblings"]]
     except (OSError, ValueError, KeyError, TypeError, DataError) as error:
@@ -295,7 +295,7 @@ def _names(listing: Path, repository: str, url: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be fetched: SentEval's archive as a whole, raw sets, training texts, sets in other languages, and those
+    """Selection of data to fetch: SentEval's archive as a whole, raw sets, training texts, sets in other languages, and sets
     that extensions fetch."""
 
     archive: bool
@@ -306,11 +306,10 @@ class Wanted:
 
 
 def select_sources(sets: Sequence[str] = (), *, training: bool = False, raw: bool = False) -> Wanted:
-    """Return what `stsbench data fetch` fetches: of the sets or training texts that are named, else all that the options
-    say.
+    """Return what `stsbench data fetch` fetches: the named sets and training texts, or without names all that the options
+    select. A set in SentEval's text selects the whole archive.
 
-    DataError for a name that there is not, though the archive always comes as a whole.
-    """
+    Raises DataError for an unknown name."""
     known = catalog().training
     texts = list(known.values()) if training else [known[name] for name in sets if name in known]
     of_task = {name: item for item in LANGUAGES for name in (item.task, item.id)}
@@ -328,7 +327,7 @@ def select_sources(sets: Sequence[str] = (), *, training: bool = False, raw: boo
 def fetch(
     what: Wanted, root: Path, *, force: bool = False, strict: bool = False, progress: Progress | None = None
 ) -> list[FetchReport]:
-    """Download all of it into the data folder `root`. Raises DataError as `fetch_archive`."""
+    """Download the selected data into the data folder `root`; return the reports. Raises DataError as `fetch_archive`."""
     options: dict[str, Any] = {"force": force, "strict": strict, "progress": progress}
     try:
         reports = [fetch_archive(root, **options)] if what.archive else []

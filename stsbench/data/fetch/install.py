@@ -1,7 +1,7 @@
-"""Files that come into a data folder: unpacked, compared with the catalog and with lock.json, or carried in a bundle.
+"""Installation of files in a data folder: unpacking archives, comparison with the catalog and lock.json, and bundles.
 
-An archive is not trusted: only regular files are created, under names of our own, within bounds of memory.
-lock.json keeps digests of files that nobody could list beforehand, written at their first fetch ("trust on first use").
+Archives are not trusted: only regular files are created, under names that do not come from the archive, in bounded memory.
+lock.json keeps digests of files that are not in the catalog, written at their first fetch ("trust on first use").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stsbench.parsing import MOST_JSON, parse_json, read_text
 MAX_BYTES = 1 << 30
 MAX_MEMBERS = 20_000
 _BLOCK = 128 << 10  # bytes copied at a time
-_LONGEST_READ = 2 * _BLOCK  # tarfile reads a header as a whole: a longer one is never a file's name
+_LONGEST_READ = 2 * _BLOCK  # tarfile reads a header at once, and no header with a file's name is longer
 _MOST_HEADERS = 64 << 20  # bytes of all headers together, which tarfile keeps in memory
 _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 NAME = "lock.json"
@@ -40,18 +40,18 @@ MANIFEST = "manifest.json"
 
 
 def extract(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_members: int = MAX_MEMBERS) -> dict[str, Path]:
-    """Unpack the regular files of a tar file, compressed or not, into the empty folder `into`: name -> where it is now.
+    """Unpack the regular files of a tar file, compressed or not, into the empty folder `into`; return name -> its path now.
 
-    The files are numbered there: an archive's own folders are never made. Raises DataError at the first absolute or `..`
-    path, link, device or repeated name, when more than `max_bytes` or `max_members` would come out, for headers beyond any
-    name, and for a truncated archive. The caller throws `into` away then.
+    The unpacked files have numbers as names, and the archive's folders are not created. Raises DataError for an absolute
+    or `..` path, a link, a device or a repeated name, for more than `max_bytes` or `max_members`, for headers that are too
+    long, and for a truncated archive; the caller deletes `into` in any case.
     """
     files: dict[str, Path] = {}
     members, total = 0, 0
     try:
         with _opened(archive) as (tar, stream):
             while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every one of them
+                tar.members = []  # type: ignore[attr-defined]  # else tarfile keeps all members in memory
                 members += 1
                 total += member.size
                 if members > max_members or total > max_bytes or member.size < 0:
@@ -75,7 +75,7 @@ def extract(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_member
 
 
 class _Bounded:
-    """The bytes of a tar file for tarfile, which reads a header of any length at once: too long a read is refused."""
+    """Stream of a tar file that refuses long reads, as tarfile reads a header of any length at once."""
 
     def __init__(self, stream: IO[bytes], archive: Path) -> None:
         self._stream, self._archive, self.position = stream, archive, 0
@@ -108,7 +108,7 @@ def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, _Bounded]]:
 
 def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
     path = PurePosixPath(member.name)
-    windows = PureWindowsPath(member.name)  # `C:\x` and `a\..\b` are harmless names here but not everywhere
+    windows = PureWindowsPath(member.name)  # `C:\x` and `a\..\b` are harmless on Unix, but not on Windows
     if path.is_absolute() or windows.drive or windows.root or ".." in (*path.parts, *windows.parts):
         raise DataError(f"{archive}: member {member.name!r} would be written outside the folder: refused")
     if not (member.isreg() or member.isdir()) or member.issparse():
@@ -128,7 +128,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, archive:
 
 
 def read_lock(root: Path) -> dict[str, str]:
-    """Return Path below `root` -> sha256; empty when there is no lock. Raises DataError when it cannot be understood."""
+    """Return path below `root` -> sha256 from lock.json, {} without that file. Raises DataError where it is damaged."""
     path = root / NAME
     try:
         digests = parse_json(path.read_text(encoding="utf-8"))
@@ -142,7 +142,7 @@ def read_lock(root: Path) -> dict[str, str]:
 
 
 def remember(root: Path, digests: dict[str, str]) -> None:
-    """Add digests of files seen for the first time; one that is already locked is never overwritten."""
+    """Add digests of newly fetched files to lock.json; a digest that it holds already is never overwritten."""
     locked = read_lock(root)
     if digests.keys() - locked.keys():
         with atomic_write(root / NAME) as stream:
@@ -152,8 +152,8 @@ def remember(root: Path, digests: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class FetchReport:
-    """What was installed. changed: files that differ from the catalog or the lock; missing: known files not there; note: how
-    to go on."""
+    """Result of an installation. installed: names of files; changed: those that differ from the catalog or lock.json;
+    missing: files of the catalog that were not in the source; note: what to do next."""
 
     root: Path
     installed: tuple[str, ...]
@@ -164,24 +164,24 @@ class FetchReport:
 
 @contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """One process at a time fetches into `root`; a second one waits, then finds the files present."""
+    """Hold the lock of `root` in the block, so that one process at a time fetches; others wait and then find the files."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         stream = (root / ".fetch.lock").open("w")
     except OSError as error:
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
     with stream:
-        lock_file(stream.fileno(), wait=True)  # without locks two fetches at once are the user's risk
+        lock_file(stream.fileno(), wait=True)  # where files cannot be locked, two fetches at once are not prevented
         yield
 
 
 @contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside `root` (so that moving out of it is a rename), removed afterwards. Under `alone`
-    only."""
+    """Yield a temporary folder inside `root` (so that moving files out of it is a rename), removed after the block. Call it
+    within `alone` only, as it deletes the folders of killed fetches."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for left in root.glob(f"{_WORKPLACE}*"):  # left by a fetch that was killed
+        for left in root.glob(f"{_WORKPLACE}*"):  # remains of killed fetches
             shutil.rmtree(left, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=root, prefix=_WORKPLACE))
     except OSError as error:
@@ -193,7 +193,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def expected(root: Path) -> dict[str, str]:
-    """Return every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
+    """Return file that a data folder may hold -> its sha256 from the catalog or lock.json, "" if it was never fetched."""
     locked = read_lock(root)
     raw = {name: digest or locked.get(name, "") for item in entries("raw") for name, digest in item.files.items()}
     others = [*(text.path for text in catalog().training.values()), *copied_files(root)]
@@ -201,10 +201,10 @@ def expected(root: Path) -> dict[str, str]:
 
 
 def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool = False) -> FetchReport:
-    """Move the known ones of `files` (name in the archive -> where it is unpacked) into `root`; others are ignored.
+    """Move the known files among `files` (name in the archive -> unpacked path) into `root` and ignore the others.
 
-    SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the beginning is found from the known names.
-    Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
+    SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the leading folder is found by the known names.
+    Raises DataError, leaving `root` untouched, without known files, and with `strict` if a file differs or is missing.
     """
     known = {name: "" for name in files if is_copied(name)} | expected(root)
     known_files = _known_names(files, known)
@@ -228,7 +228,7 @@ def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool 
 
 
 def _known_names(names: Collection[str], files: dict[str, str]) -> dict[str, str]:
-    """Return catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
+    """Return catalog name -> name inside the archive, for the leading folder that contains most known files."""
     begins: Counter[str] = Counter()
     for name in names:
         parts = name.split("/")
@@ -236,7 +236,7 @@ def _known_names(names: Collection[str], files: dict[str, str]) -> dict[str, str
             if f"downstream/{'/'.join(parts[cut:])}" in files or "/".join(parts[cut:]) in files:
                 begins["".join(f"{part}/" for part in parts[:cut])] += 1
     best: dict[str, str] = {}
-    for begin, _ in begins.most_common(2):  # `x/` and `x/downstream/` both count the same files
+    for begin, _ in begins.most_common(2):  # both `x/` and `x/downstream/` fit the same files
         hits = {}
         for name in files:
             for inside in (begin + name, begin + name.removeprefix("downstream/")):
@@ -247,10 +247,10 @@ def _known_names(names: Collection[str], files: dict[str, str]) -> dict[str, str
 
 
 def write_bundle(root: Path, target: Path) -> list[str]:
-    """Pack every known file below `root` with a manifest of sha256 digests; returns the names packed.
+    """Pack every known file below `root`, with a manifest of sha256 digests, into `target`; return their names.
 
-    `.gz` or `.tgz` at the end of the name compresses. The same files give the same bytes. Raises DataError when `root`
-    contains none of them.
+    A target that ends in `.gz` or `.tgz` is compressed. Equal files give equal bytes. Raises DataError where `root` contains
+    no known file.
     """
     files = {name: path for name in sorted(expected(root)) if (path := path_in(root, name)).is_file()}
     if not files:
@@ -264,7 +264,7 @@ def write_bundle(root: Path, target: Path) -> list[str]:
             stream = stack.enter_context(gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0))
         tar = stack.enter_context(tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT))
         for name, content in members:
-            member = tarfile.TarInfo(name)  # time 0, owner 0: nothing of this machine goes into the bundle
+            member = tarfile.TarInfo(name)  # time 0, owner 0: the bundle does not depend on the machine
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return list(files)
@@ -273,8 +273,8 @@ def write_bundle(root: Path, target: Path) -> list[str]:
 def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchReport:
     """Unpack a bundle into the data folder `root`, through the same checks as a download.
 
-    Raises DataError when it is not a bundle, is damaged (a file is not what its manifest says), or, with `strict`, when a
-    file differs from the catalog.
+    Raises DataError for a file that is not a bundle or is damaged (a digest differs from the manifest) and, with `strict`,
+    where a file differs from the catalog.
     """
     if not bundle.is_file():
         raise DataError(f"{bundle} does not exist")

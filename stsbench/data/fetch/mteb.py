@@ -1,6 +1,6 @@
-"""The package mteb, called without a trace of it, and the scored pairs that its tasks define.
+"""Loader of the scored pairs that tasks of mteb define, and a context for calling mteb without side effects.
 
-They are of the Hub's repository at the revision that mteb pins, or of a copy of it.
+The pairs come from the Hub's repository at the revision that mteb pins, or from a local copy of it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from stsbench.hub import downloads_are_off
 
 @contextmanager
 def undisturbed() -> Iterator[Any]:
-    """mteb (imported here at the latest) for the time of the block, and no trace of it after.
+    """Yield the module mteb, and undo its side effects after the block.
 
-    Building its tasks and evaluators reseeds random, numpy and torch: their states are put back. What it prints goes to
-    standard error; warnings and log lines below errors are dropped (it advises newer versions of the tasks asked for).
+    Its tasks and evaluators reseed random, numpy and torch, whose states are restored. Its output goes to standard error;
+    warnings and log lines below errors are dropped, such as advice to use newer versions of tasks.
     """
     import torch
 
@@ -55,12 +55,12 @@ def undisturbed() -> Iterator[Any]:
         torch.set_rng_state(states[2])
         if cuda is not None:
             torch.cuda.set_rng_state_all(cuda)
-        else:  # mteb's seed waits for CUDA to begin: the one that torch was given takes its place
+        else:  # mteb's seed would take effect when CUDA starts: replace it by torch's own
             torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 def _imported() -> Any:
-    """Return mteb, imported without the folder that its import makes in the user's home."""
+    """Return mteb, imported so that it creates no folder in the user's home."""
     if "mteb" in sys.modules or "MTEB_CACHE" in os.environ:
         import mteb
 
@@ -71,7 +71,7 @@ def _imported() -> Any:
             import mteb
         finally:
             del os.environ["MTEB_CACHE"]
-    # Its default cache keeps the path of that moment: a user's own call of mteb.evaluate must find the usual place.
+    # The default cache has kept the temporary path: restore the usual one for a user's own calls of mteb.evaluate.
     default = (mteb.evaluate.__kwdefaults__ or {}).get("cache")
     if isinstance(default, mteb.ResultCache):
         default.cache_path = default.default_cache_path
@@ -79,14 +79,14 @@ def _imported() -> Any:
 
 
 def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = False, strict: bool = False) -> PairSet:
-    """Return the pairs of one of `LANGUAGES`, in the split of its id, its languages or pairs of languages as subsets; texts
-    and scores as they stand in the repository.
+    """Return the pairs of a set of `LANGUAGES` in the split that its id names, with languages or pairs of languages as
+    subsets, and texts and scores unchanged.
 
-    Looked for in `data_dir`, where one is named; else in $STSBENCH_DATA, the user cache and, through mteb and its client's
-    cache, on the Hub, at the revision of the installed mteb. A folder holds the files of the repository OWNER/NAME in
-    OWNER/NAME. A set whose counts are not those of mteb's own statistics is `known=False` with a warning; `strict` refuses.
-    Raises DataError, one line: no data and no network; a subset, split or column missing; a row without a scored pair.
-    """
+    The set is read from `data_dir` if given, else from $STSBENCH_DATA, the user cache or, through mteb and the cache of the
+    Hub's client, the Hub, at the revision that the installed mteb pins. In a data folder OWNER/NAME holds the files of the
+    repository OWNER/NAME. Where counts differ from mteb's statistics, the set is `known=False` with a warning, or refused
+    if `strict`. Raises DataError, one line, without data and network, for a missing subset, split or column, and for a row
+    without a scored pair."""
     item = BY_ID[set_id]
     with undisturbed() as mteb:
         try:
@@ -97,13 +97,13 @@ def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = Fal
         folder = _folder(repository, item, data_dir)
         origin = str(folder) if folder else f"the Hub's {repository} at {revision[:12]}, through mteb"
         with tempfile.TemporaryDirectory() as scratch, _quiet(offline=folder is None and downloads_are_off(offline)):
-            if folder is not None:  # read anew each time: what datasets keeps of a folder may be of its earlier files
+            if folder is not None:  # with a fresh cache: that of datasets may hold an earlier state of the folder
                 about = {key: value for key, value in task.metadata.dataset.items() if key != "revision"}
                 local = {**about, "path": str(folder), "cache_dir": scratch}
                 task.metadata = task.metadata.model_copy(update={"dataset": local})
             try:
                 task.load_data()
-            except Exception as error:  # whatever datasets, the Hub's client and a task's own code raise
+            except Exception as error:  # datasets, the Hub's client and task code raise any error
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
                 if folder is not None:
                     raise DataError(f"{item.task}: mteb cannot read {folder}: {reason}") from error
@@ -128,7 +128,7 @@ def load_pairs(set_id: str, *, data_dir: Path | None = None, offline: bool = Fal
 def pinned_revision(item: MtebPairs) -> str:
     """Return the commit of a set's repository that the installed mteb pins.
 
-    Raises DataError where mteb has no such task any more, or reads another repository.
+    Raises DataError where that mteb has no such task, or reads another repository.
     """
     with undisturbed() as mteb:
         try:
@@ -142,7 +142,7 @@ def pinned_revision(item: MtebPairs) -> str:
 
 
 def _folder(repository: str, item: MtebPairs, data_dir: Path | None) -> Path | None:
-    """Return the folder with a copy of the repository, None where the Hub is to be asked."""
+    """Return the folder with a copy of the repository, None for the Hub. Raises MissingDataError if `data_dir` has none."""
     if data_dir is not None:
         if not (data_dir / repository).is_dir():
             raise MissingDataError(f"{data_dir / repository} is missing: --data-dir must hold {item.task}'s files there")
@@ -185,7 +185,7 @@ def _checked(
 
 
 def _miscounted(item: MtebPairs, counts: Mapping[str, int], statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each part whose size is not the one in mteb's statistics."""
+    """Yield a warning for each subset whose size differs from mteb's statistics."""
     of_split = statistics.get(item.split, {})
     of_subsets = of_split.get("hf_subset_descriptive_stats") or {}
     for subset, count in counts.items():
@@ -197,7 +197,7 @@ def _miscounted(item: MtebPairs, counts: Mapping[str, int], statistics: Mapping[
 
 @contextmanager
 def _quiet(*, offline: bool) -> Iterator[None]:
-    """Let datasets draw no bars in the block and, if `offline`, fetch nothing."""
+    """Disable the progress bars of datasets in the block and, if `offline`, all downloads."""
     import datasets
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""Finding data: --data-dir, then $STSBENCH_DATA, then the user cache, then a download; or the packaged sample."""
+"""Location and loading of data sets: from --data-dir, else $STSBENCH_DATA, the user cache or a download; or the sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stsbench.files import atomic_write, data_root, sha256_file, training_cache
 from stsbench.hub import downloads_are_off
 from stsbench.options import takes
 
-# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
+# Kind of labelled texts -> reader of one file. The kind "classes", with one file per class, is read by `read_class`.
 LABELLED: dict[str, Callable[[Path, str], list[readers.Labelled]]] = {
     "sst": readers.read_sst, "trec": readers.read_trec, "mrpc": readers.read_mrpc,
     "sick-e": readers.read_sick_entailment,
@@ -42,12 +42,12 @@ def load_data(
     set_id: str, *, data_dir: str | Path | None = None, text_version: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,
 ) -> PairSet | LabelledSet:
-    """Return one set: scored pairs, or labelled texts, as its catalog entry says; of a set that mteb has, by mteb.
+    """Return a data set: scored pairs or labelled texts, by its catalog entry, or pairs that a task of mteb defines.
 
-    text_version: "senteval" or "raw"; sample: the package's small set of that name. A file whose sha256 is not the
-    catalog's makes the set `known=False` with a warning that names it; `strict` refuses. The sample has its own text
-    version, hence its own digest, and is compared with nothing. Raises DataError for an unknown id, a missing or
-    malformed file, or nothing found and no network.
+    text_version: "senteval" or "raw"; sample: use the package's small sample of the set. Where a file's sha256 differs from
+    the catalog's, the set is `known=False` with a warning that names the file, or refused if `strict`. The sample has its
+    own text version, hence its own digest, and is not compared with the catalog. Raises DataError for an unknown id, a
+    missing or malformed file, and where data are not found and cannot be downloaded.
 
     >>> import stsbench
     >>> pairs = stsbench.load_data("stsb/test", sample=True)
@@ -75,10 +75,10 @@ def load_data(
 def locate(
     item: Entry, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
 ) -> Location:
-    """Return the first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place
-    searched.
+    """Return the first location that holds any of the set's files, or the downloaded set. With `data_dir` or `sample` only
+    that location is searched.
 
-    Raises DataError naming the missing path, also where a place has only part of the set: places are never mixed.
+    Raises DataError naming a missing path, also where the location holds only part of the set: locations are never mixed.
     """
     if sample:
         root = Path(__file__).resolve().parents[1] / "sample"
@@ -103,10 +103,10 @@ def locate(
 
 
 def training_text(name: str, *, data_dir: Path | None = None, offline: bool = False) -> tuple[Path | None, str]:
-    """Return a file of training text called `name`, without a folder, and how to get it where there is none.
+    """Return the path of the training text `name`, given without a folder, or None and a hint on how to fetch it.
 
-    It is looked for in train/ of `data_dir`, $STSBENCH_DATA and the user cache; one that the catalog knows is fetched unless
-    `offline`. Raises DataError where a download breaks off.
+    The file is searched in train/ of `data_dir`, $STSBENCH_DATA and the user cache; a training text of the catalog is
+    downloaded unless `offline`. Raises DataError where a download breaks off.
     """
     if not name or Path(name).name != name:
         return None, ""
@@ -131,12 +131,12 @@ def training_text(name: str, *, data_dir: Path | None = None, offline: bool = Fa
 
 
 def missing(item: Entry, root: Path) -> list[str]:
-    """Return the set's files that are not below `root`."""
+    """Return the names of the set's files that are not below `root`."""
     return [name for name in item.files if not path_in(root, name).is_file()]
 
 
 def check(item: Entry, root: Path) -> list[str]:
-    """Return one line for every present file of the set whose sha256 is not the catalog's (for raw text: lock.json's)."""
+    """Return a warning for each file of the set whose sha256 differs from the catalog or, for raw text, lock.json."""
     lines = []
     locked = read_lock(root) if item.text_version == "raw" else {}
     for name, known in item.files.items():
@@ -159,7 +159,7 @@ def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | 
     if item.kind == "classes" or item.kind in LABELLED:
         items: list[readers.Labelled] = []
         for number, (path, split) in enumerate(zip(paths, named, strict=True)):
-            # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
+            # As in SentEval, the first of the two class files has label 1: positive texts, and SUBJ's objective ones.
             classes = item.kind == "classes"
             items += readers.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split)
         one, two, labels, splits = zip(*items, strict=True) if items else ((), (), (), ())
@@ -216,18 +216,18 @@ def _fetched(item: Entry, offline: bool, folders: list[str]) -> Location:
 
 @dataclass(frozen=True)
 class SetState:
-    """One set in one folder. `state`: "ok", "changed" (files differ), "unreadable", "missing" (not all files there)."""
+    """State of a set in a folder: "ok", "changed" (files differ), "unreadable" or "missing" (some files are absent)."""
 
     id: str
     text_version: str
     state: str
-    pairs: int | None  # items as read (pairs, or labelled texts); None for a set that is missing or unreadable
+    pairs: int | None  # number of pairs or labelled texts; None for a set that is missing or unreadable
     digest: str
     notes: tuple[str, ...] = ()
 
 
 def verify(root: Path, ids: Sequence[str] = ()) -> list[SetState]:
-    """Return the state of every catalog set (or of `ids`, in every text version) below `root`. Wrong data raise nothing."""
+    """Return the states below `root` of all catalog sets, or of `ids`, in every text version. Faulty data do not raise."""
     return [_state(item, root) for item in entries() if not ids or item.id in ids]
 
 
@@ -249,7 +249,7 @@ def _state(item: Entry, root: Path) -> SetState:
 
 @dataclass(frozen=True)
 class Collection:
-    """A training text made of sets of the catalog. tested: the data whose test sentences are among its own."""
+    """A training text made of sets of the catalog. tested: the data whose test sentences it contains."""
 
     sets: tuple[str, ...]
     tested: tuple[str, ...]
@@ -257,14 +257,14 @@ class Collection:
 
 _YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 _STSB = ("stsb/train", "stsb/dev", "stsb/test")
-NAMED = {  # in the place of a file's name
+NAMED = {  # name, to be used in place of a file's name -> the training text
     "sts-texts": Collection(
         (*(f"{year}/test" for year in _YEARS), *_STSB, "sick-r/train", "sick-r/trial", "sick-r/test"),
         (*_YEARS, "stsb", "sick-r", "sick-e"),
     ),
-    # STS-B's pairs are drawn from those of the years: 9 to 62 % of the distinct sentences of STS12 to STS16 are among them
+    # STS-B is drawn from the years' pairs: its texts contain 9 to 62 % of the distinct sentences of STS12 to STS16.
     "stsb-texts": Collection(_STSB, (*_YEARS, "stsb")),
-    "stsb-train-texts": Collection(_STSB[:1], _YEARS),  # 35, 40, 52, 15 and 3 % of the years' sentences are among them
+    "stsb-train-texts": Collection(_STSB[:1], _YEARS),  # contains 35, 40, 52, 15 and 3 % of the years' sentences
 }
 # A training split of the catalog -> what else is tested on its sentences. MTEB's SICK-R has the pairs of all splits.
 TESTED_BY_SPLIT = {"stsb/train": NAMED["stsb-train-texts"].tested, "sick-r/train": ("sick-r/mteb",)}
@@ -272,7 +272,7 @@ TESTED_BY_SPLIT = {"stsb/train": NAMED["stsb-train-texts"].tested, "sick-r/train
 
 @dataclass(frozen=True)
 class STSTexts:
-    """A file with a sentence a line. counts: of sentences, by the data's name, sts12 ... sick-r; warnings: on the files."""
+    """A file with one sentence per line. counts: data, sts12 ... sick-r -> number of sentences; warnings: on its sources."""
 
     path: Path
     counts: dict[str, int]
@@ -282,12 +282,12 @@ class STSTexts:
 def sts_texts(
     data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
 ) -> STSTexts:
-    """Return both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits,
-    89,192; stsb-texts: STS-B, all splits, 17,256; stsb-train-texts: its training split, 11,498.
+    """Write both sentences of every pair to a file in the cache of training data and return it. sts-texts: STS12 to STS16,
+    unscored pairs included, STS-B and SICK, all splits, 89,192 sentences; stsb-texts: STS-B, all splits, 17,256;
+    stsb-train-texts: its training split, 11,498. They keep the files' order and repetitions; white space becomes one space.
 
-    In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
-    name: one of NAMED; data_dir, sample, offline: where the data are, as in a test.
-    Raises DataError, one line, for data that are not here or cannot be read.
+    name: one of NAMED; data_dir, sample, offline: as for `load_data`. Raises DataError, one line, for data that are missing
+    or cannot be read.
     Sources: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1; training.py of Kim et al. (2021).
     """
     texts: list[str] = []

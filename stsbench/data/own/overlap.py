@@ -1,6 +1,6 @@
-"""Texts that data share with test sets: equal ones, and ones equal but for case and punctuation.
+"""Overlap of data with test sets: texts that are equal, or equal except for case and punctuation.
 
-STS-B is built from STS12-17, its dev split, too.
+STS-B, including its dev split, is built from STS12-17.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from stsbench.data.sets.sentences import normalise
 from stsbench.data.sets.sets import DataSet, LabelledSet, PairSet
 from stsbench.errors import DataError
 
-EXAMPLES = 2  # examples of each set and kind: near duplicates have to be seen, however many are equal
-_BLOCK = 20_000  # texts at a time
+EXAMPLES = 2  # examples for each set and kind, so that exact duplicates do not crowd out the near ones
+_BLOCK = 20_000  # training texts that are looked up at a time
 KINDS = ("exact", "normalised", "near")
-TESTS = (  # by the ids of the catalog: what is tested here
+TESTS = (  # ids in the catalog of the sets that the protocols test on
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/test", "sick-r/test", "mr", "cr", "subj",
     "mpqa", "sst2", "trec", "mrpc",
 )
-PAIRED_TESTS = (*TESTS[:7], "mrpc")  # sets that hold pairs of texts
+PAIRED_TESTS = (*TESTS[:7], "mrpc")  # test sets of pairs
 
 
 def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.bool_]:
-    """Mask (n,): true where either sentence of the pair occurs in `others`. `target.keep(~mask)` keeps the unseen pairs.
+    """Return bool (n,): true where either sentence of a pair occurs in `others`; `target.keep(~mask)` keeps unseen pairs.
 
     Raises DataError for a set that does not hold scored pairs.
     """
@@ -50,13 +50,13 @@ def _pairs(item: DataSet) -> PairSet:
 
 
 def sentences(sets: Iterable[DataSet]) -> set[str]:
-    """Return the distinct sentences of some sets, as they are compared."""
+    """Return the distinct sentences of `sets`, normalised for comparison."""
     return {normalise(text) for item in sets for text in item.texts} - {""}
 
 
 @dataclass(frozen=True)
 class Example:
-    """line: where the training text stands; similarity: 1, or the Jaccard of near duplicates."""
+    """A training text, on `line`, that matches a test text. similarity: 1, or the Jaccard index of near duplicates."""
 
     kind: str
     line: int
@@ -67,8 +67,8 @@ class Example:
 
 @dataclass
 class Shared:
-    """What one test set shares with the file: distinct test texts, by how they are shared, each counted once, as the
-    nearest; the rows of the file that hold one; some examples."""
+    """What one test set shares with a training file: counts of distinct test texts by kind, each counted once, as its
+    nearest kind; the number of rows with a shared text; some examples."""
 
     id: str
     texts: int
@@ -80,14 +80,14 @@ class Shared:
 
     @property
     def any(self) -> int:
-        """Return distinct test texts that the file holds in any way."""
+        """Return the number of distinct test texts that the file shares, of any kind."""
         return self.exact + self.normalised + self.near
 
 
 def available_tests(
     ids: Sequence[str] = TESTS, *, data_dir: Path | None = None, sample: bool = False, offline: bool = True
 ) -> tuple[list[DataSet], list[str]]:
-    """Return the sets of the catalog that are there, and the ids of those that are not. Nothing is downloaded with
+    """Return the sets of `ids` that can be loaded, and the ids of those that cannot. Nothing is downloaded with
     `offline`."""
     sets: list[DataSet] = []
     missing = []
@@ -103,10 +103,10 @@ def shared_texts(
     training: Iterable[tuple[int, str]], tests: Sequence[DataSet],
     lookup: Callable[[Sequence[list[str]]], KnownTexts] | None = None,
 ) -> list[Shared]:
-    """Return what (row, text), without white space around the texts, share with each of `tests`, of which the split test
-    counts where they have one.
+    """Return what training texts share with each of `tests`, of whose splits only "test" counts where there is one.
 
-    lookup: what texts are compared by. `Shared.rows` and `Example.line` count by row.
+    training: (row number, text without white space around it), by which `Shared.rows` and `Example.line` count; lookup: the
+    class that compares texts, KnownTexts by default.
     """
     looked_up = (lookup or KnownTexts)([_test_texts(data) for data in tests])
     shared = [Shared(data.id, len(texts)) for data, texts in zip(tests, looked_up.sets, strict=True)]
@@ -131,8 +131,8 @@ def shared_texts(
 
 
 def refuse_tests(pairs: PairSet, tests: Sequence[DataSet], use: str) -> list[str]:
-    """Return a warning for each of `tests` some of whose pairs are among `pairs`, on which weights are chosen. Raises
-    DataError where all pairs of one are. use: what the warnings call the pairs."""
+    """Return a warning for each test set that shares pairs with `pairs`, on which weights are chosen. use: what the warnings
+    call `pairs`. Raises DataError where `pairs` hold all pairs of a test set."""
     lines = []
     for test in tests:
         shared, tested = same_pairs(pairs, test)
@@ -145,8 +145,8 @@ def refuse_tests(pairs: PairSet, tests: Sequence[DataSet], use: str) -> list[str
 
 
 def same_pairs(pairs: PairSet, test: DataSet) -> tuple[int, int]:
-    """Return how many of a test set's distinct pairs of texts are among `pairs`, either way round, and how many it has; 0
-    and 0 for a set that does not hold pairs. Scores and labels may differ.
+    """Return how many distinct pairs of a test set are among `pairs`, in either order of the two texts, and how many it
+    has; (0, 0) for a set without pairs. Scores and labels are ignored.
 
     >>> one, other = (PairSet("", "", "own", ("a", "c"), (second, "d"), np.zeros(2), ("all",) * 2) for second in "bx")
     >>> same_pairs(one, other)
@@ -172,7 +172,7 @@ def _test_texts(data: DataSet) -> list[str]:
 
 
 class KnownTexts:
-    """The test texts of several sets, to be looked up. owners: number -> (set, position in it)."""
+    """Index of the test texts of several sets. owners: number of a text -> (index of its set, position in that set)."""
 
     def __init__(self, sets: Sequence[list[str]]) -> None:
         self.sets = sets

@@ -1,4 +1,4 @@
-"""A user's own queries, corpus and relevance judgements: tab-separated files, or BEIR's layout."""
+"""Reader of a user's own retrieval data: queries, corpus and relevance judgements, tab-separated or in BEIR's layout."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ _JUDGEMENTS = ("qrels/test.tsv", "qrels.tsv", "qrels/test.txt", "qrels.txt")
 _RECORDS = (".csv", ".jsonl", ".json", ".parquet", ".arrow")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})")
 _QUERY, _TEXT = ("query-id", "qid", "query"), ("corpus-id", "docid", "doc-id", "pid", "corpus")
-_ID = ("-id", "id", *_QUERY[:2], *_TEXT[:4])  # of a text
-_WORDS = ("text", "query", "passage", "document", "sentence")  # its column of text
-Files = dict[str, tuple[Path, ...]]  # files of queries, corpus and qrels
+_ID = ("-id", "id", *_QUERY[:2], *_TEXT[:4])  # names of the column of a text's id
+_WORDS = ("text", "query", "passage", "document", "sentence")  # names of the column of text
+Files = dict[str, tuple[Path, ...]]  # "queries", "corpus", "qrels" -> files
 
 
 def read_relevance(folder: Path) -> RetrievalSet:
-    """Return the set in `folder`, or of the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's name,
-    never a path, its id a digest.
+    """Return the retrieval set in `folder`, or on the Hub (hf:OWNER/NAME), with text version "own"; its task is the folder's
+    name, never a path, its id a digest.
 
-    Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and corpus.jsonl (_id
-    or id, text, title) with one of _JUDGEMENTS; each may be CSV, Parquet or JSON lines as the Hub keeps them:
-    corpus.parquet, or a folder corpus/ with files by split, perhaps several of each (test-00000-of-00002.parquet), or
-    that `datasets` saved. Judgements are query id, corpus id and perhaps a score, with tabs between, TREC's four
-    columns, or columns query-id, corpus-id and score; a text is relevant if its score is above 0, and the score is its
-    grade. As trec_eval does, a relevant text that is not in the corpus counts as not found, and judgements of other
-    queries are left out; so are queries without relevant text. A warning says so.
-
-    A query itself is never counted as retrieved, unless it is judged relevant: the text of the query's own id (BEIR's rule),
-    or where no text has that id, those that equal the query, with or without their title. Raises DataError naming file and
-    row.
+    The folder holds either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv, or BEIR's queries.jsonl and
+    corpus.jsonl (_id or id, text, title) with one of _JUDGEMENTS. In BEIR's layout each file may be CSV, Parquet or JSON
+    lines as on the Hub: corpus.parquet, or a folder corpus/ with one or more files per split
+    (test-00000-of-00002.parquet), or one that `datasets` saved. Judgements are tab-separated query id, corpus id and perhaps
+    a score, TREC's four columns, or columns query-id, corpus-id and score; a text is relevant if its score, which is its
+    grade, is above 0. As in trec_eval, a relevant text that is not in the corpus counts as not found, and judgements of
+    unknown queries are left out; queries without a relevant text are left out, too. Each of these gives a warning.
+    The corpus text that is the query itself does not count as retrieved, unless it is judged relevant: the text with the
+    query's id (BEIR's rule) or, if there is none, any text that equals the query with or without its title. Raises DataError
+    naming file and row.
     """
     name, origin, split, files = path_name(folder), str(folder), "", Files()
     if name.startswith(ON_HUB):
@@ -74,7 +73,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
 def _hidden(
     queries: Texts, corpus: Texts, untitled: Texts, position: dict[str, int], relevant: Grades
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Return the positions of each query itself, and a line that says by which rule they were found, and how many."""
+    """Return for each query the corpus positions of the query itself, and a note on how many were found by which rule."""
     same: dict[str, list[int]] = {}
     for key, text in corpus.items():
         for form in {text, untitled[key]}:
@@ -100,7 +99,7 @@ _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid"
 
 
 def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
-    """Return id -> text, and id -> text without its title. empty: whether a text may be, as a document's."""
+    """Return id -> text with its title, and id -> text alone. empty: whether a text may be empty, as in a corpus."""
     texts: Texts = {}
     untitled: Texts = {}
     for location, *cells in chain.from_iterable(map(_cells_of_texts, files)):
@@ -119,7 +118,7 @@ def _texts(files: Sequence[Path], empty: bool) -> tuple[Texts, Texts]:
 
 
 def _cells_of_texts(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (location, id, title, text) of each row."""
+    """Yield (location, id, title, text) for each row."""
     if path.suffix.lower() not in _RECORDS:
         for number, line in _written(path):
             key, text = _cells(line, path, number, (2,), "id, tab, text")
@@ -140,7 +139,7 @@ def _written(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return (location, row) of a CSV, JSON lines, Parquet or Arrow, names in small letters with - for _."""
+    """Yield (location, row) of a CSV, JSON lines, Parquet or Arrow file, columns in lower case with - for _."""
     kind = path.suffix.lower()
     rows: Rows
     if kind == ".csv":
@@ -153,13 +152,14 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _id(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """Return the one of these columns that a row has; None where it has no such column, or no text or whole number there."""
+    """Return a row's value in the first of these columns that it has; None for no such column or a value that is neither
+    text nor integer."""
     key = next((row[name] for name in names if name in row), None)
     return str(key) if type(key) in (str, int) else None
 
 
 def _files(folder: Path, split: str) -> Files:
-    """Return the files of a folder, by their names; split: of the judgements, "" for test or the only one."""
+    """Return the files of queries, corpus and qrels in a folder; split: of the judgements, "" for test or the only one."""
     two_columns = _unpacked(folder / "queries.tsv").is_file()
     groups = {part: _by_split(folder, part) for part in ("queries", "corpus", "qrels")}
     if two_columns == bool(groups["queries"]):
@@ -177,11 +177,11 @@ def _files(folder: Path, split: str) -> Files:
 
 
 def _by_split(folder: Path, part: str) -> dict[str, list[Path]]:
-    """Split, or the part's own name -> its files that hold records."""
+    """Return the files of a part, "queries" for example, by their split, or by the part's own name."""
     _unpacked(folder / f"{part}.jsonl")
     paths = [*folder.glob(f"{part}.*"), *folder.glob(f"{part}-*"), *(folder / part).glob("*")]
     if (folder / part / "state.json").is_file():
-        paths = [*(folder / part).glob("data-*.arrow")]  # beside what `datasets` notes of them in .json
+        paths = [*(folder / part).glob("data-*.arrow")]  # without the .json files of metadata that `datasets` saves
     groups: dict[str, list[Path]] = {}
     for path in sorted(path for path in paths if path.suffix.lower() in _RECORDS and path.is_file()):
         groups.setdefault(_split(path), []).append(path)
@@ -194,7 +194,7 @@ def _split(path: Path) -> str:
 
 
 def _chosen(folder: Path, part: str, groups: Mapping[str, Sequence[Path]], split: str) -> tuple[Path, ...]:
-    """Return the files of a part that go with a split: that split's, the part's own, or the only ones."""
+    """Return the files of a part for a split: those named after the split, those named after the part, or the only ones."""
     fitting = [name for name in dict.fromkeys((split, part)) if name in groups] or list(groups)
     if len(fitting) > 1:
         raise DataError(f"{folder}: which of {', '.join(fitting)} is its {part}? leave one there")
@@ -226,7 +226,7 @@ def _judgements(folder: Path, split: str, records: Mapping[str, Sequence[Path]])
 
 
 def _unpacked(path: Path) -> Path:
-    """Return `path`; DataError where only its compressed form is there."""
+    """Return `path`. Raises DataError where only a compressed copy of it exists."""
     packed = path.with_name(f"{path.name}.gz")
     if packed.is_file() and not path.exists():
         raise DataError(f"{packed} is gzip-compressed, not plain text: unpack it first")
@@ -234,8 +234,8 @@ def _unpacked(path: Path) -> Path:
 
 
 def _relevance(files: Sequence[Path], queries: Texts, position: dict[str, int]) -> tuple[Grades, list[str]]:
-    """Return query id -> position of each relevant text, below 0 for one that is not in the corpus, and its grade, for
-    every query; and warnings."""
+    """Return for every query id the (corpus position, grade) of its relevant texts, with position -1 for a text that is not
+    in the corpus; and warnings."""
     relevant: dict[str, list[tuple[int, float]]] = {key: [] for key in queries}
     judged: dict[tuple[str, str], float] = {}
     strangers, absent, again = list[str](), list[str](), list[str]()
@@ -261,7 +261,7 @@ def _relevance(files: Sequence[Path], queries: Texts, position: dict[str, int]) 
 
 
 def _cells_of_judgements(path: Path, queries: Texts) -> Iterator[tuple[str, str, str, float]]:
-    """Yield (location, query id, corpus id, score) of each row."""
+    """Yield (location, query id, corpus id, score) for each row."""
     if path.suffix.lower() not in _RECORDS:
         for number, line in _written(path):
             cells = _judgement(line, path, number)
@@ -278,8 +278,8 @@ def _cells_of_judgements(path: Path, queries: Texts) -> Iterator[tuple[str, str,
 
 
 def _judgement(line: str, path: Path, number: int) -> list[str]:
-    """Return query id, corpus id and perhaps a score; of TREC's four columns (query, iteration, text, score) all but the
-    second."""
+    """Return query id, corpus id and perhaps a score of a line; TREC's second column (query, iteration, text, score) is
+    left out."""
     cells = line.split("\t") if "\t" in line else line.split()
     if len(cells) == 4:
         return [cells[0], cells[2], cells[3]]

@@ -1,4 +1,4 @@
-"""A user's own tables as sets: scored pairs, labelled pairs, labelled texts and triplets."""
+"""Readers that turn a user's own tables into data sets: scored pairs, labelled pairs, labelled texts and triplets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from stsbench.wording import counted
 SUBSET = "subset"
 _CONDITION = "--set 'sts.condition=\"{condition}: {text}\"'"
 _NOT_FINITE = ("nan", "inf", "infinity")
-ALL = "all"  # the one subset or split of items without any
-# What else two columns of sentences are called.
+ALL = "all"  # the subset or split of items in a file without such a column
+# Usual names of two columns of sentences.
 SENTENCES = tuple((f"{word}{one}", f"{word}{other}") for word in ("sentence", "sent", "text", "s", "question", "q")
                   for one, other in (("1", "2"), ("a", "b"), ("0", "1")))
 SCORED = Form(
@@ -43,7 +43,7 @@ LABELLED = Form(
                  "gold", "score"),
     usual="sentence1, sentence2, label; or text1, text2, match; question1, question2, is_duplicate and the like",
 )
-# Names that say by themselves which of two labels means a match.
+# Pairs of labels of which the first plainly means a match.
 _PLAIN = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 SPLIT = "split"
 _SPLITS = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
@@ -67,11 +67,11 @@ def read_scored_pairs(path: Path, columns: str = "", condition: str = "") -> Pai
     """Return the pairs of a .csv, .tsv, .jsonl or .parquet file, or of a folder that `datasets` saved, with text version
     "own".
 
-    Its task is the file's name, never a path, its id a digest of the pairs. Texts are taken as they stand, without white
-    space around them; scores are finite numbers in any unit, the higher the more alike. Without a column subset the pairs
-    are one set. columns: as `read_columns` takes them. condition: how the text of a column `condition` is joined with each
-    of the two, as "{condition}: {text}"; "" where there is none. What was not as in SCORED (delimiter, names, no header) is
-    among the warnings. Raises DataError naming file and line.
+    The set's task is the file's name, never a path; its id is a digest of the pairs. Texts are only stripped of white
+    space; scores are finite numbers in any unit, higher for more similar texts. Without a column subset the pairs are one
+    subset. columns: as `read_columns` takes them. condition: a template such as "{condition}: {text}", which joins the
+    column `condition` with each of the two texts; "" for none. Departures from SCORED (delimiter, names, no header) become
+    warnings. Raises DataError naming file and line.
     """
     source, warnings = open_source(path), list[str]()
     first, second, gold, subsets, commas = list[str](), list[str](), list[float](), list[str](), False
@@ -104,14 +104,14 @@ def read_scored_pairs(path: Path, columns: str = "", condition: str = "") -> Pai
 
 
 def _header(file: Path) -> list[str]:
-    """Return the names of a table's columns; [] of what is none, of which the reader says what is wrong."""
+    """Return the names of a table's columns; [] for any other file, of which the reader reports the fault later."""
     with suppress(DataError):
         return column_names(file) if is_table(file) and file.is_file() else []
     return []
 
 
 def with_condition(template: str, condition: str, text: str) -> str:
-    """Return a template with the words of {condition} and {text} in their places. Raises DataError where it lacks one.
+    """Return `template` with {condition} and {text} filled in. Raises DataError for a template without one of them.
 
     >>> with_condition("{condition}: {text}", "the colour", "A red car.")
     'the colour: A red car.'
@@ -119,16 +119,16 @@ def with_condition(template: str, condition: str, text: str) -> str:
     for name in ("{condition}", "{text}"):
         if name not in template:
             raise DataError(f"sts.condition {template!r} has no {name}: write {_CONDITION}")
-    before, _, after = template.partition("{text}")  # parted here, or a text with {condition} in it would be changed
+    before, _, after = template.partition("{text}")  # split first: a text may itself contain "{condition}"
     return f"{before.replace('{condition}', condition)}{text}{after.replace('{condition}', condition)}"
 
 
 def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> PairSet:
-    """Return the pairs of a file or folder as `table_rows` reads them: gold 1.0 where they match, else 0.0; text version
-    "own".
+    """Return the labelled pairs of a file or folder that `table_rows` can read: gold is 1.0 for a match, else 0.0; text
+    version "own".
 
     Labels are 0 and 1, true and false, or two names, of which `positive` means a match. columns: as `read_columns` takes
-    them. Its task is the file's name, never a path, its id a digest of the pairs. Raises DataError naming file and line.
+    them. The set's task is the file's name, its id a digest of the pairs. Raises DataError naming file and line.
     """
     source, warnings = open_source(path), list[str]()
     first, second, labels, subsets, met = list[str](), list[str](), list[str](), list[str](), dict[str, str]()
@@ -147,7 +147,7 @@ def read_labelled_pairs(path: Path, columns: str = "", positive: str = "") -> Pa
 
 
 def label_text(value: Any, location: str) -> str:
-    """Return a label as a text: 1, 1.0 and "1" are one label, as are true and "true". Raises DataError, with `location`."""
+    """Return a label as text: 1, 1.0 and "1" are equal, as are true and "true". Raises DataError if empty or NaN."""
     if isinstance(value, str) and (text := value.strip()) and not is_number(text) and text.lower() != "nan":
         return text
     if isinstance(value, bool):
@@ -160,13 +160,13 @@ def label_text(value: Any, location: str) -> str:
         empty = value is None or not str(value).strip()
         wrong = "label is empty" if empty else f"{shorten(value)} is not a label"
         raise DataError(f"{location}: {wrong}: write a name, a number, true or false")
-    # Every digit counts: two classes may be called 1000001 and 1000002.
+    # No digit is rounded away: two classes may be called 1000001 and 1000002.
     whole = number == number.to_integral_value()
     return str(int(number)) if whole else format(number.normalize(Context(prec=400)), "f")
 
 
 def _matches(labels: Sequence[str], met: Mapping[str, str], positive: str, path: Path) -> NDArray[np.float64]:
-    """Return float64 (n,), 1 for the label that means a match. met: label -> where it was first met."""
+    """Return float64 (n,), 1 for the label that means a match. met: label -> location of its first row."""
     names = list(met)
     if len(names) > 2:
         wanted = "write 0 and 1, or measure scores by sts:FILE"
@@ -199,11 +199,11 @@ def _join(names: Sequence[str]) -> str:
 
 
 def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
-    """Return the texts of a file or folder as `table_rows` reads them, with text version "own".
+    """Return the labelled texts of a file or folder that `table_rows` can read, with text version "own".
 
-    Classes are names or numbers; they are numbered from 0 in their order, numbers by their size. With a column split there
-    are train and test, perhaps dev; without it all texts are one. columns: as `read_columns` takes them. Its task is the
-    file's name, never a path, its id a digest of texts, splits and class numbers. Raises DataError naming file and line.
+    Classes are names or numbers, numbered from 0 in sorted order. A column split, where there is one, holds train and test,
+    perhaps dev; without it all texts are one split. columns: as `read_columns` takes them. The set's task is the file's
+    name, never a path; its id is a digest of texts, splits and class numbers. Raises DataError naming file and line.
     """
     source, warnings = open_source(path, splits=True), list[str]()
     texts, labels, splits = list[str](), list[str](), list[str]()
@@ -230,7 +230,7 @@ def read_labelled_texts(path: Path, columns: str = "") -> LabelledSet:
 
 
 def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
-    """Whether a classifier can be trained and tested on these."""
+    """Raise DataError where a classifier cannot be trained and tested on these labels and splits."""
     if len(set(labels)) < 2:
         raise DataError(f"{path}: every text has the label {labels[0]!r}: two classes at least are needed")
     parts = set(splits)
@@ -244,10 +244,10 @@ def _check(path: Path, labels: Sequence[str], splits: Sequence[str]) -> None:
 
 
 def read_triplets(path: Path, columns: str = "") -> TripletSet:
-    """Return the triplets of a file or folder as `table_rows` reads them, with text version "own".
+    """Return the triplets of a file or folder that `table_rows` can read, with text version "own".
 
-    columns: as `read_columns` takes them. Its task is the file's name, never a path, its id a digest of the triplets. A row
-    may have several negatives, in numbered columns. Raises DataError naming file and line.
+    columns: as `read_columns` takes them. The set's task is the file's name, never a path; its id is a digest of the
+    triplets. A row may have several negatives, in numbered columns. Raises DataError naming file and line.
     """
     source, warnings, further = open_source(path), list[str](), list[tuple[str, ...]]()
     anchor, positive, negative, subsets = list[str](), list[str](), list[str](), list[str]()

@@ -1,5 +1,5 @@
-"""Where the rows of a user's data lie: in one file, in a folder of files, in a dataset of the Hub, or in memory, from where
-they are written once as a file, to be read as a file of the user's is."""
+"""Sources of a user's own data: a file, a folder of files, a dataset of the Hub, or rows in memory, which are written to a
+file once and then read like a user's file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from stsbench.registry import resolve
 from stsbench.wording import counted
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-_HUB = "stsbench.hub_data"  # entry points: what finds the files of a dataset of the Hub, of rows or of a retrieval set
+_HUB = "stsbench.hub_data"  # entry points: functions that find the files of a Hub dataset of rows, or of a retrieval set
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of rows. name: what the data are called, never a path; origin: where they were read from, for the record; parts:
-    name of a part -> its files; the one part of data that are not divided is called ""; notes: lines that a user must know.
-    """
+    """Files that hold the rows of a data set.
+
+    name: the data's name, never a path; origin: their source, for the record; parts: name of a part -> its
+    files, "" being the only part of undivided data; notes: lines to show to the user."""
 
     name: str
     origin: str
@@ -39,11 +40,11 @@ class Source:
 
 
 def open_source(path: Path, splits: bool = False) -> Source:
-    """Return what `path` names: a file, a folder that `datasets` saved, a folder of files, each of which is a part, or a
-    dataset of the Hub.
+    """Return the source that `path` names: a file, a folder that `datasets` saved, a folder of which each file is a part,
+    or a dataset of the Hub.
 
-    splits: the parts are splits, so that a dataset of the Hub is read with all of them where none is named. Raises
-    DataError, one line, for what cannot be read.
+    splits: whether the parts are splits; a dataset of the Hub is then read with all its splits where `path` names none.
+    Raises DataError, one line, for a path that cannot be read.
     """
     if (name := path.as_posix()).startswith(ON_HUB):
         dataset = hub_files("rows")(name, splits)
@@ -68,29 +69,28 @@ def open_source(path: Path, splits: bool = False) -> Source:
 
 
 def hub_files(kind: str) -> Any:
-    """Return the function that fetches a dataset of the Hub, of "rows" or "documents", and says which files it has."""
+    """Return the function that fetches a dataset of the Hub and lists its files; `kind`: "rows" or "documents"."""
     return resolve(_HUB, kind)
 
 
-_TEXTS = {2: ("anchor", "positive"), 3: ("anchor", "positive", "negative")}  # columns of rows of so many texts
+_TEXTS = {2: ("anchor", "positive"), 3: ("anchor", "positive", "negative")}  # number of texts in a row -> its columns
 _SCORED = ("sentence1", "sentence2", "score")
 _FORMS = "rows are texts, tuples of two or three texts, tuples of two texts and a score, or mappings of columns to values"
 
 
 def rows_file(rows: Any, name: str, columns: Sequence[str] = (), cached: bool = True) -> Path:
-    """Return a file with these rows, which is read as a file of the user's is.
+    """Write rows in memory to a file and return its path, so that they are read like a user's file.
 
     rows: texts; tuples of two or three texts, or of two texts and a score; mappings, or a table with named columns (of
-    pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: what messages call them. columns: of
-    tuples; without them by what they hold. Texts without a line break become a .txt, one a line; all else a .jsonl, a
-    row a line, where line breaks and tabs are text as everything is. Numbers stand in it as in a .csv; what is neither
-    text nor number has no column.
+    pandas, polars, pyarrow or datasets), with the columns of a file of pairs. name: the rows' name in messages. columns:
+    the columns of tuples; by default they follow from what the tuples hold. Texts without line breaks become a .txt with
+    one text per line; all other rows a .jsonl with one row per line, which keeps line breaks and tabs. Numbers are written
+    as in a .csv; values that are neither text nor number are left out.
 
-    The file lies in the cache of training data, unless `cached` is False: then this process removes it. Its name is a
-    digest of the rows: the same rows are the same file for every seed, for a run that is resumed and for the one after
-    it, and are read and tokenised once. A run folder keeps the digest; who gives a run away gives its data away beside
-    it, as of any training text.
-    Raises DataError, which names the row (from 1), for one that cannot be written.
+    The file is kept in the cache of training data; with `cached` False this process removes it at its end. Its name is a
+    digest of the rows, so equal rows are one file for every seed and for a resumed run, and are read and tokenised once.
+    A run folder keeps only the digest: to share a run, share its data, too, as with any training text.
+    Raises DataError, which names the row (from 1), for a row that cannot be written.
     """
     lines, suffix = _lines(rows, name, columns)
     sha, count = hashlib.sha256(suffix.encode()), 0
@@ -113,12 +113,12 @@ def rows_file(rows: Any, name: str, columns: Sequence[str] = (), cached: bool = 
 
 
 def is_in_memory(rows: Any) -> bool:
-    """Return whether these are rows, and not the name of a file."""
+    """Return whether `rows` are rows in memory, not the name of a file."""
     return not isinstance(rows, str) and not hasattr(rows, "__fspath__")
 
 
 def _lines(rows: Any, name: str, columns: Sequence[str]) -> tuple[Callable[[], Iterator[bytes]], str]:
-    """Return what gives the file's lines, as often as it is called; and the file's suffix."""
+    """Return a function that yields the file's lines anew on each call, and the file's suffix."""
     if isinstance(rows, Mapping):
         splits = f": name one of {', '.join(map(str, rows))}" if hasattr(rows, "column_names") else ""
         raise DataError(f"{name} is a {type(rows).__name__}{splits or ', and not a list: ' + _FORMS}")
@@ -132,7 +132,7 @@ def _lines(rows: Any, name: str, columns: Sequence[str]) -> tuple[Callable[[], I
     except TypeError:
         raise DataError(f"{name} is a {type(rows).__name__}: give a file, a table, or a list whose {_FORMS}") from None
     lines = all(isinstance(row, str) and "\n" not in row and "\r" not in row for row in listed)
-    # a file that begins with the mark of an archive, or of bytes' order, is not read as text
+    # A .txt that begins like an archive, or with a byte order mark, would not be read back as this text.
     if lines and not (listed and listed[0].startswith(("\ufeff", "BZh", "PK\x03\x04"))):
         return lambda: (_encoded(row + "\n", name, number) for number, row in enumerate(listed, 1)), ".txt"
     records = [_record(row, name, number, columns) for number, row in enumerate(listed, 1)]
@@ -181,12 +181,12 @@ def _record(row: Any, name: str, number: int, columns: Sequence[str]) -> dict[st
 
 
 def _as_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a row with named columns; a missing value is null, which the reader refuses where it needs the column."""
+    """Return column -> value of a row; a missing value is None, which readers refuse in a column that they need."""
     return {str(column): _cell(value) for column, value in row.items() if value is None or isinstance(value, str | Real)}
 
 
 def _cell(value: Any) -> str | None:
-    """Return a value as a .csv has it."""
+    """Return a value as the text that a .csv would hold, None for NaN and for a missing value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -197,8 +197,8 @@ def _cell(value: Any) -> str | None:
 
 
 def _table(rows: Any, name: str) -> Callable[[], Iterator[dict[str, Any]]] | None:
-    """Return what gives a table's rows one by one, through Arrow; None: no table. The classes of datasets have their
-    names."""
+    """Return a function that yields a table's rows, read through Arrow, with class names instead of the class numbers of
+    `datasets`; None for rows that are not a table."""
     import pyarrow as pa
 
     classes: dict[str, Callable[[int], str]] = {}
@@ -223,21 +223,21 @@ def _table(rows: Any, name: str) -> Callable[[], Iterator[dict[str, Any]]] | Non
 
 
 def _class(number: int | None, name_of: Callable[[int], str]) -> str | None:
-    """Return the class of a row; -1, which datasets has of rows without one, as SNLI's files write it."""
+    """Return the name of a class; "-", as in SNLI's files, for -1, by which `datasets` marks rows without a label."""
     return None if number is None else "-" if number < 0 else name_of(number)
 
 
 @contextmanager
 def in_users_words(files: Mapping[str, str]) -> Iterator[None]:
-    """Let an error in the block name rows in memory as the user did, "data, row 3: ...", and not by the file that they
-    became, and options of what is measured as arguments. files: name -> that file."""
+    """Reword errors of the block for callers from Python: rows in memory by their name, "data, row 3: ...", instead of the
+    file that they were written to, and options as arguments. files: name -> file."""
     try:
         yield
     except StsbenchError as error:
         message = str(error)
         for name, file in files.items():
             message = re.sub(rf"{re.escape(file)}:(?=\d)", f"{name}, row ", message).replace(file, name)
-        if "stsbench " not in message:  # whole commands are commands in Python, too
+        if "stsbench " not in message:  # a whole command in a message stays as it is typed
             message = re.sub(r"--(protocol|tasks|columns) ((?:[^\s,;()]|,(?=\S))+)", r'\1="\2"', message)
             message = re.sub(r'" (tasks|columns)="', r'", \1="', message)
         if message == str(error):

@@ -1,5 +1,5 @@
-"""The rows of a user's own tables: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved; columns by their names,
-by names like theirs, by position, or as the user says."""
+"""Reader of a user's own tables: CSV, TSV, JSON lines, Parquet, or a folder that `datasets` saved. Columns are known by
+their usual names or similar ones, by position, or by the user's choice."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from stsbench.wording import printable, sized
 
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
-_MOST_BATCH = 256_000_000  # bytes that are unpacked at a time
-_MOST_TIMES = 1000  # the size of a file that its rows may take, where that is more: texts are packed tenfold, seldom more
-_OF_TEXTS = {"anchor", "document", "negative", "passage", "positive", "query", "sentence", "text"}  # columns, never values
+_MOST_BATCH = 256_000_000  # bytes of a Parquet file that are unpacked at a time
+_MOST_TIMES = 1000  # rows may take so many times their file's size: texts are rarely compressed more than tenfold
+_OF_TEXTS = {"anchor", "document", "negative", "passage", "positive", "query", "sentence", "text"}  # no scores, no labels
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
-# Characters without width, which `str.strip` leaves: a text of nothing else is as empty as one of spaces.
+# Characters without width, which `str.strip` keeps: a text of them alone is as empty as a text of spaces.
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad" + "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f \x85\xa0\u2028\u2029\u3000"
 
 Rows = Iterator[tuple[str, dict[str, Any]]]  # ("FILE:LINE", column -> value)
@@ -34,15 +34,14 @@ Rows = Iterator[tuple[str, dict[str, Any]]]  # ("FILE:LINE", column -> value)
 
 @dataclass(frozen=True)
 class Form:
-    """What the rows of one kind of data hold.
+    """The columns of one kind of data, and the names under which files have them.
 
-    what: how messages call it. texts: the columns of texts; text_names: what else these are called, all together, without
-    case, _, - and spaces. value: the column of scores or labels, "" for none; value_names: what else it is called. numeric:
-    whether its values are numbers, so that a file without a header is known by them. optional: a column that may be there.
-    numbered: one of the texts of which a row may have several, in columns called negative_1, negative_2 and so on, or named
-    again by --columns; the further ones are called "negative 2" here. usual: the usual names, for messages. blank: whether a
-    text may be empty. option: what names the columns.
-    """
+    what: the kind's name in messages. texts: the columns of texts; text_names: other sets of names for them, compared
+    without case, _, - and spaces. value: the column of scores or labels, "" for none; value_names: other names for it.
+    numeric: whether its values are numbers, by which a file without a header is recognised. optional: a column that a file
+    may have. numbered: the text column that may be repeated, as negative_1, negative_2 and so on, or by naming it twice in
+    --columns; a row holds the further texts as "negative 2" and so on. usual: the usual names, for messages. blank: whether
+    a text may be empty. option: the option that names the columns."""
 
     what: str
     texts: tuple[str, ...]
@@ -58,11 +57,11 @@ class Form:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that must be there."""
+        """Return the required columns."""
         return (*self.texts, self.value) if self.value else self.texts
 
     def names(self, header: Sequence[str], location: str, strict: bool = True) -> dict[str, str]:
-        """Return column of the form -> the header's column that holds it; {} where there is none and not `strict`."""
+        """Return column of the form -> the header's column; {} if a required column is missing, or DataError if `strict`."""
         plain = {_plain(name): name for name in header}
         names = {column: column for column in (*self.columns, self.optional) if column and column in header}
         if not set(self.texts) <= set(names):
@@ -92,8 +91,8 @@ class Form:
         return names
 
     def suggestion(self, header: Sequence[str]) -> str:
-        """Return what --columns would be told of these columns: those that fit by name, and for each other one the next that
-        is left; "" where there are too few, or the header may be none."""
+        """Return a value of --columns to suggest for this header: columns that fit by name, and the next unused one for each
+        that remains; "" where there are too few, or where the header may itself be a row."""
         plain = {_plain(name): name for name in header}
         value = {self.value: name} if (name := self.value_column(header)) else {}
         groups = [[plain[name] for name in group] for group in self.text_names if set(group) <= set(plain)]
@@ -104,32 +103,32 @@ class Form:
         if self.value and not value and left and not _OF_TEXTS & {_plain(left[0])}:
             value = {self.value: left[0]}
         chosen = {**dict(zip(self.texts, texts, strict=False)), **value}
-        # A name like a sentence may be the first text of a file without header, which would be lost.
+        # A name that looks like a sentence may be the first row of a file without a header, which would be lost.
         sentences = any(len(name.split()) > 2 or set(name) & set(",=.!?") for name in chosen.values())
         if len(chosen) < len(self.columns) or sentences or self.option != "--columns":
             return ""
         return ",".join(f"{column}={name}" for column, name in chosen.items())
 
     def value_column(self, header: Sequence[str]) -> str:
-        """Return the first of the usual names of scores or labels in the header, as it stands there; "" for none."""
+        """Return the header's column with a usual name of scores or labels, as the header spells it; "" for none."""
         plain = {_plain(name): name for name in header}
         return next((plain[name] for name in (self.value, *self.value_names) if name and name in plain), "")
 
     def is_row(self, fields: Sequence[str]) -> bool:
-        """Return whether a first line is texts and a number: a file without header."""
+        """Return whether a file's first line is a row of texts and a number, so that the file has no header."""
         if not self.numeric or len(fields) != len(self.columns):
             return False
         return is_number(fields[-1].replace(",", ".")) and not any(map(is_number, fields[:-1]))
 
 
 def table_rows(source: Source, form: Form, warnings: list[str], columns: Mapping[str, str] | None = None) -> Rows:
-    """Yield ("FILE:LINE", column of the form -> value) of each row; an empty line is none. Values are as they stand in the
-    file, texts without white space around them and never empty; the optional column is there where the file has it, and
-    holds the part's name where the source has parts.
+    """Yield ("FILE:LINE", column of the form -> value) for each row; empty lines are skipped. Values are those of the file,
+    texts stripped of white space and, unless `form.blank`, not empty; the optional column is present where the file has it,
+    and holds the part's name where the source has parts.
 
-    columns: column of the form -> the file's column, or its position from 1 in a file without header; without it, by
-    `Form.names`. What was not as the form says (delimiter, names, no header) is added to `warnings`. Raises DataError
-    naming file and line.
+    columns: column of the form -> the file's column, or its position from 1 in a file without a header; by default as
+    `Form.names` finds them. Departures from the form (delimiter, names, no header) are added to `warnings`. Raises
+    DataError naming file and line.
     """
     warnings += source.notes
     for part, files in source.parts.items():
@@ -164,15 +163,16 @@ TEXT = Form(
 
 
 def column_of_texts(path: Path, column: int | str | None, warnings: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield (line, or of Parquet and Arrow row; text) of a table's one column of texts, by its name or its position from
-    1; None: by the usual names. An empty text is one, an empty line none. Raises DataError naming file and line."""
+    """Yield (line number, for Parquet and Arrow the row number; text) of one column of a table. column: its name, its
+    position from 1, or None to look for the usual names. Empty texts are kept, empty lines skipped. Raises DataError naming
+    file and line."""
     columns = None if column is None else {"text": str(column)}
     for location, row in table_rows(Source(path.name, str(path), {"": (path,)}), TEXT, warnings, columns):
         yield int(location.rpartition(":")[2].removeprefix(" row ")), row["text"]
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names in a table's header. Raises DataError for what is no table."""
+    """Return the names in a table's header. Raises DataError for a file that is not a table."""
     kind = _KINDS.get(path.suffix.lower())
     if kind not in DELIMITERS:
         return [*next(_rows(path, TEXT, [], {}), ("", {}))[1]]
@@ -181,7 +181,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def named_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("FILE:LINE", name -> value) of each row of a table, for these columns. Raises DataError, one line."""
+    """Yield ("FILE:LINE", name -> value) for each row of a table, of the columns `names`. Raises DataError, one line."""
     form = Form(what="tables", texts=tuple(names), usual=", ".join(names))
     for location, row in _rows(path, form, [], {name: name for name in names}):
         if lacking := [name for name in names if name not in row]:
@@ -190,8 +190,8 @@ def named_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is a table by its name, or a folder that `datasets` saved: read by its columns, never by
-    lines."""
+    """Return whether a path is a table by its suffix, or a folder, as `datasets` saves them: both are read by columns, not
+    by lines."""
     return path.suffix.lower() in _KINDS or path.is_dir()
 
 
@@ -205,7 +205,7 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
         row[column] = fields[name]
         if column != form.value:
             text = fields[name]
-            if column not in (*form.columns, form.optional) and text in ("", None):  # a row with fewer of them than others
+            if column not in (*form.columns, form.optional) and text in ("", None):  # a row may lack further texts
                 del row[column]
                 continue
             empty = isinstance(text, str) and (not text.strip() or (not text.isascii() and not text.strip(_INVISIBLE)))
@@ -218,8 +218,8 @@ def _row(form: Form, names: Mapping[str, str], fields: Mapping[str, Any], locati
 
 
 def read_columns(words: str, form: Form) -> dict[str, str]:
-    """Return "sentence1=q1,sentence2=q2" as column of the form -> column of the file; what may be numbered can be named
-    again. Raises DataError, one line."""
+    """Parse "sentence1=q1,sentence2=q2" and return column of the form -> column of the file. `form.numbered` may be named
+    several times. Raises DataError, one line."""
     chosen: dict[str, str] = {}
     known = [column for column in (*form.columns, form.optional) if column]
     for part in words.split(",") if words else ():
@@ -235,7 +235,7 @@ def read_columns(words: str, form: Form) -> dict[str, str]:
 
 
 def csv_rows(path: Path) -> Rows:
-    """Yield the rows of a .csv with a header, by whichever mark parts it into most columns."""
+    """Yield the rows of a .csv with a header, using the delimiter that splits the header into most columns."""
     line = next((line for _, line in numbered_lines(path) if line.strip()), "")
     mark = max((",", ";", "\t"), key=lambda mark: len(cells(line, mark)))
     header: list[str] | None = None
@@ -251,7 +251,7 @@ def csv_rows(path: Path) -> Rows:
 
 
 def _column_names(form: Form, columns: Mapping[str, str], header: Sequence[str], location: str) -> dict[str, str]:
-    """Return the user's choice, and by `Form.names` what it leaves out."""
+    """Return the user's choice of columns, completed by `Form.names`."""
     if missing := [name for name in columns.values() if name not in header]:
         raise DataError(f"{location}: no column {missing[0]!r} (there are {', '.join(map(repr, header))})")
     if set(form.columns) <= set(columns):
@@ -285,7 +285,7 @@ def _rows(path: Path, form: Form, warnings: list[str], columns: Mapping[str, str
 
 
 def _by_position(path: Path, usual: str, form: Form, columns: Mapping[str, str]) -> Rows:
-    """Yield the rows of a file without header, the columns called by their positions."""
+    """Yield the rows of a file without a header; the positions, "1" and so on, serve as the columns' names."""
     marks = delimiters(path, usual, max(2, *map(int, columns.values())))
     if len(marks) > 1 and usual != "\t":
         raise _doubt(path, marks)
@@ -306,7 +306,7 @@ def _doubt(path: Path, marks: Sequence[str]) -> DataError:
 
 
 def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Mapping[str, str]) -> Rows:
-    """Yield the rows of a file of separated values, by the delimiter under which its first line is a header or a row."""
+    """Yield the rows of a CSV or TSV, using the delimiter under which its first line is a valid header or row."""
 
     def fits(line: str, mark: str) -> bool:
         fields = cells(line, mark)
@@ -317,7 +317,7 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
     line = next((line for _, line in numbered_lines(path) if line.strip()), "")
     fitting = [mark for mark in dict.fromkeys((usual, *DELIMITERS)) if fits(line, mark)]
     if fitting and all(len(cells(line, mark)) == 1 for mark in fitting):
-        fitting = [usual]  # the one column of texts: its header holds no mark
+        fitting = [usual]  # a single column: its header holds no delimiter
     if len(fitting) != 1:
         marks = delimiters(path, usual)
         if len(fitting := [mark for mark in fitting if mark in marks] or fitting) > 1 and usual != "\t":
@@ -355,8 +355,8 @@ def _table(path: Path, usual: str, form: Form, warnings: list[str], columns: Map
 
 
 def _records(path: Path, mark: str, usual: str) -> Iterator[tuple[int, list[str] | None]]:
-    """Return the rows by this mark; quotes are text in a .tsv, and in a .csv with tabs whose quotes are not those of
-    cells."""
+    """Return the rows split at `mark`. Quotes are plain text in a .tsv, and in a .csv separated by tabs in which they do not
+    enclose cells."""
     lines = numbered_lines(path)
     if mark == "\t" and (usual == "\t" or mark not in delimiters(path, usual, lines=None)):
         return READERS["tsv"](lines, path)
@@ -372,7 +372,7 @@ def is_number(text: str) -> bool:
 
 
 def saved_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that `datasets` saved, in their order. DataError: it is none, or of several splits."""
+    """Return the files of a folder that `datasets` saved, in order. Raises DataError for other folders, several splits."""
     if (folder / "dataset_dict.json").is_file():
         splits = ", ".join(sorted(str(part.parent) for part in folder.glob("*/state.json")))
         raise DataError(f"{folder} holds several splits: name the one to measure ({splits})")
@@ -386,8 +386,8 @@ def saved_files(folder: Path) -> list[Path]:
 
 
 def _rows_at_once(path: Path, source: Any) -> int:
-    """Of how many rows a batch of a Parquet file takes no more than a fraction of _MOST_BATCH bytes, each text being at most
-    as long as the page in which it is written. Raises DataError for a page of more bytes, which a few may be packed."""
+    """Return how many rows of a Parquet file fit into a quarter of _MOST_BATCH bytes, as a text is at most as long as its
+    page. Raises DataError for a page of more than _MOST_BATCH bytes: a small file can unpack to any size."""
     longest, most = 1, 65_536
     with path.open("rb") as stream:
         groups = (source.metadata.row_group(i) for i in range(source.metadata.num_row_groups))
@@ -399,14 +399,14 @@ def _rows_at_once(path: Path, source: Any) -> int:
                                         f"{sized(_MOST_BATCH)} are read: write it with smaller pages")
                     if chunk.physical_type == "BYTE_ARRAY" and (page.dictionary or page.encoding not in BOUNDED):
                         longest = max(longest, page.unpacked)
-            except ValueError:  # pages that this reads in no such way: whatever they are, a few rows at a time
+            except ValueError:  # page headers that cannot be read say nothing of sizes: read only a few rows at a time
                 most = 16
     return max(1, min(most, _MOST_BATCH // 4 // longest))
 
 
 def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
-    """Yield the rows of Parquet or Arrow files, numbered from 1 over all of them; mark: what stands for lists and records
-    in them, which are not read."""
+    """Yield the rows of Parquet or Arrow files, numbered from 1 over all files. mark: the value given for columns of lists
+    or records, which are not read. Raises DataError, one line."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -416,7 +416,7 @@ def arrow_rows(path: Path, files: Sequence[Path], mark: Any = None) -> Rows:
             is_parquet, unpacked, size = file.suffix.lower() == ".parquet", 0, file.stat().st_size
             with (parquet.ParquetFile(file) if is_parquet else pa.ipc.open_stream(file)) as source:
                 schema = source.schema_arrow if is_parquet else source.schema
-                nested = {field.name: mark for field in schema if pa.types.is_nested(field.type)}  # no text is one
+                nested = {field.name: mark for field in schema if pa.types.is_nested(field.type)}  # never texts
                 plain = [name for name in schema.names if name not in nested]
                 for batch in source.iter_batches(_rows_at_once(file, source), columns=plain) if is_parquet else source:
                     for row in batch.select(plain).to_pylist() if plain else [{}] * len(batch):

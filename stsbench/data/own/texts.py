@@ -1,4 +1,4 @@
-"""The texts of a file or of standard input, so many at a time; what was read is counted and digested on the way."""
+"""Reader of the texts in a file or on standard input, in chunks, which counts them and computes their digest."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ STDIN = "-"
 
 
 class Texts:
-    """One text a line, UTF-8, without white space around it; an empty line is an empty text, so that row i is line i + 1.
+    """Texts of a UTF-8 file, one per line, stripped of white space; an empty line is an empty text, so row i is line i + 1.
 
-    A text may hold tabs only where `column` is 0; a column, from 1, is the text of each line between tabs. A table (.csv,
-    .tsv, .jsonl, .parquet, a folder that `datasets` saved) is read by its column of texts, `column` being its name, or its
-    position in a file without header.
+    With `column` 0 the whole line is the text, and tabs, otherwise an error, are part of it; a column from 1 selects one of
+    the cells between tabs. A table (.csv, .tsv, .jsonl, .parquet, a folder that `datasets` saved) is read by its column of
+    texts: `column` is its name, or its position in a file without a header.
     """
 
     def __init__(self, source: str, column: int | str | None = None, stream: BinaryIO | None = None) -> None:
-        """source: a path, or "-" for standard input (or `stream`). DataError: a column that such a source does not have."""
+        """Open `source`, a path or "-" for standard input (or `stream`). Raises DataError for a column it cannot have."""
         if isinstance(column, str) and column.isdecimal():
             column = int(column)
         self.column, self.count, self.bytes, self.notes = column, 0, 0, list[str]()
@@ -42,18 +42,18 @@ class Texts:
             raise DataError(f"--column {column}: {source} has no columns with names: give the position between tabs, from 1")
 
     def chunks(self, size: int) -> Iterator[list[str]]:
-        """Yield lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
+        """Yield lists of `size` texts, the last perhaps shorter. Raises DataError naming the line."""
         texts = (text for _, text in self.numbered())
         while chunk := list(islice(texts, size)):
             self.count += len(chunk)
             yield chunk
 
     def digest(self) -> str:
-        """Return the sha256 of the bytes that were read so far."""
+        """Return the sha256 of the bytes read so far."""
         return self._sha.hexdigest()
 
     def expected(self) -> int | None:
-        """Return about how many texts there are, by the bytes read so far; None of a stream, or before the first."""
+        """Estimate the number of texts from the bytes read so far; None for a stream, for a table, and at the start."""
         if self._path is None or self._table or not self.bytes:
             return None
         try:
@@ -62,7 +62,7 @@ class Texts:
             return None
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """Yield (line from 1, of a table the line or row on which its row begins; text)."""
+        """Yield (line from 1, text); for a table the number is the line or row on which the table's row begins."""
         if self._table and self._path is not None:
             files = sorted(filter(Path.is_file, self._path.iterdir())) if self._path.is_dir() else (self._path,)
             for file in files:
@@ -107,9 +107,9 @@ class Texts:
 
 
 def checked_texts(texts: Iterable[str], what: str) -> Iterator[str]:
-    """Return the texts of a program, one after another. DataError: not an iterable, or one without an order; and, naming
-    it as a `what`, one that is not a str, or that no encoder can read."""
-    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):  # a set's order changes with each process
+    """Return an iterator over texts given from Python, checking each. Raises DataError for a collection that is not an
+    ordered iterable, and for a text, called `what` and its number, that is not a str or that no encoder can read."""
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):  # the order of a set differs between processes
         raise DataError(f"texts are a list of str, or another iterable of them, not of type {type(texts).__name__}")
     return _checked(texts, what)
 

@@ -1,3 +1,3 @@
-"""What a set is, and what the catalog knows of each."""
+"""Data sets: their classes, their readers, and the catalog of known sets."""
 
-FROM_MTEB = "mteb:"  # begins the id of a set that mteb loads from the Hub
+FROM_MTEB = "mteb:"  # prefix of the ids of sets that mteb loads from the Hub

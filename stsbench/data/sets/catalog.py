@@ -1,4 +1,4 @@
-"""What the benchmark knows of every data set: files with digests, counts, languages, licence, citation, source."""
+"""Catalog of the known data sets: files with digests, counts, languages, licence, citation and source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stsbench.errors import DataError
 from stsbench.parsing import SafeLoader
 from stsbench.registry import names, resolve
 
-FURTHER = "stsbench.data_sources"  # entry points: functions that return the sets which an extension fetches, by name
+FURTHER = "stsbench.data_sources"  # entry points: functions that return name -> a set that an extension fetches
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """One set in one text version. `files` maps paths below a data folder to sha256 ("" where none is known yet)."""
+    """Catalog entry of one set in one text version. `files` maps paths below a data folder to sha256, "" if unknown."""
 
     id: str  # "sts12/test"
     task: str  # "STS12"
-    kind: str  # which reader: "sts-year", "stsb", "sick", "raw", or of labels "classes", "sst", "trec", "mrpc", "sick-e"
+    kind: str  # the reader: "sts-year", "stsb", "sick", "raw", or for labels "classes", "sst", "trec", "mrpc", "sick-e"
     split: str
     text_version: str  # "senteval" or "raw"
     counts: Mapping[str, int]  # items per subset, split or (kind "classes") class, in the official order
@@ -43,12 +43,12 @@ class Entry:
     sources: tuple[str, ...]
     files: Mapping[str, str]
     digest: str = ""  # DataSet.digest, "" where unknown
-    hub: HubFile | None = None  # where the one file of a raw text is fetched from
+    hub: HubFile | None = None  # source of a raw text's single file
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """A file of training text that papers share, by its name. rows: those of the published file."""
+    """A file of training text that several papers use. rows: of the published file."""
 
     name: str  # "nli_for_simcse.csv"
     rows: int
@@ -58,14 +58,14 @@ class TrainingText:
 
     @property
     def path(self) -> str:
-        """Return where it lies below a data folder."""
+        """Return the file's path below a data folder."""
         return f"train/{self.name}"
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries by (id, text version), the archive of SentEval's files, the documents (licences) with the data, and
-    training texts by name."""
+    """Entries by (id, text version), the archive of SentEval's files, the documents (licences) beside the data, and training
+    texts by name."""
 
     archive: HubFile
     entries: Mapping[tuple[str, str], Entry]
@@ -74,7 +74,7 @@ class Catalog:
 
     @property
     def files(self) -> dict[str, str]:
-        """Return every file of SentEval's text, documents included: path below a data folder -> sha256."""
+        """Return path below a data folder -> sha256 for every file of SentEval's text, documents included."""
         known: dict[str, str] = {}
         for item in self.entries.values():
             if item.text_version == "senteval":
@@ -103,7 +103,7 @@ def entries(text_version: str | None = None) -> tuple[Entry, ...]:
 
 
 def list_data() -> list[str]:
-    """Return the sets of the catalog that `load_data` reads.
+    """Return the ids of the catalog's sets, for `load_data`.
 
     >>> import stsbench
     >>> "stsb/test" in stsbench.list_data()
@@ -113,7 +113,7 @@ def list_data() -> list[str]:
 
 
 def entry(set_id: str, text_version: str = "senteval") -> Entry:
-    """Return the entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
+    """Return the entry of a set. Raises DataError, with the nearest name, for an unknown id or text version."""
     known = catalog().entries.get((set_id, text_version))
     if known is not None:
         return known
@@ -138,24 +138,24 @@ def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, 
 
 @cache
 def further_sources() -> Mapping[str, Any]:
-    """Return the sets that extensions fetch, by name: each with `id`, which is of its content, `title`, `about`, `protocol`,
-    `rows`, `licence`, `citation`, `codes` of the languages whose tables it belongs to, and `fetch`."""
+    """Return name -> set that an extension fetches, with attributes `id`, made from its content, `title`, `about`,
+    `protocol`, `rows`, `licence`, `citation`, `codes` of the languages in whose tables it appears, and `fetch`."""
     return {name: source for point in names(FURTHER) for name, source in resolve(FURTHER, point)().items()}
 
 
 def further_source(set_id: str) -> Any:
-    """Return the set that an extension fetches of this id; None for any other."""
+    """Return the set with this id that an extension fetches; None for any other id."""
     return next((source for source in further_sources().values() if source.id == set_id), None)
 
 
 def set_title(set_id: str, name: str) -> str:
-    """Return what a set is called beside others: as its source says, whatever name it was measured by; else that name."""
+    """Return the title of a set in tables: the title of a set that an extension fetches, for any other set `name`."""
     source = further_source(set_id)
     return source.title if source else name
 
 
 def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
-    """Return the Hub commit whose data this set is, all n pairs of it and nothing else; None for any other set or text."""
+    """Return the Hub commit whose data equal this set, with all n pairs; None for any other set or text version."""
     if text_version != "raw" or not known or set_id not in {item.id for item in entries("raw")}:
         return None
     item = entry(set_id, "raw")
@@ -164,11 +164,11 @@ def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | N
 
 @dataclass(frozen=True)
 class MtebPairs:
-    """Scored pairs that are read through mteb's own definition of its task, which names repository, revision and columns.
+    """Scored pairs that are read through mteb's definition of the task, which names repository, revision and columns.
 
-    task: what it is called here; id: of the set, with the split after the stroke; name: mteb's name of the task; repository:
-    on the Hub, whose revision mteb knows; pairs, subsets: how many there are in that split, by the statistics that mteb 2.26
-    ships; languages: as a list says them; code: ISO 639, of a set in one language.
+    task: the task's name in stsbench; id: of the set, with the split after the slash; name: mteb's name of the task;
+    repository: on the Hub, at the revision that mteb pins; pairs, subsets: their numbers in that split, by the statistics of
+    mteb 2.26; languages: for `stsbench list data`; code: ISO 639 code of a set in one language.
     """
 
     task: str
@@ -183,7 +183,7 @@ class MtebPairs:
 
     @property
     def split(self) -> str:
-        """Return mteb's name of the split: `test` where the task has one."""
+        """Return mteb's name of the split, `test` where the task has such a split."""
         return self.id.partition("/")[2]
 
 
@@ -213,13 +213,13 @@ BY_ID = {item.id: item for item in LANGUAGES}
 
 
 def copied_files(root: Path) -> list[str]:
-    """Return the files below a data folder that are of one of these repositories, as paths below it."""
+    """Return the files of the repositories of LANGUAGES in a data folder, as paths below the folder."""
     paths = (path for item in LANGUAGES for path in sorted((root / item.repository).rglob("*")) if path.is_file())
     return [name for path in paths if is_copied(name := path.relative_to(root).as_posix())]
 
 
 def is_copied(name: str) -> bool:
-    """Return whether a path below a data folder is a file of one of these repositories, not what the Hub's client keeps.
+    """Return whether a path below a data folder is a file of a repository of LANGUAGES, and not of the Hub client's cache.
 
     >>> is_copied("mteb/JSTS/data/validation.parquet"), is_copied("mteb/JSTS/.cache/x"), is_copied("downstream/x")
     (True, False, False)
@@ -227,8 +227,8 @@ def is_copied(name: str) -> bool:
     return name.startswith(_FOLDERS) and not any(part.startswith(".") for part in name.split("/"))
 
 
-SEVERAL = "All languages"  # the language of a set whose parts have one each
-# ISO 639: two letters where the standard has them, three elsewhere, as the sets name their parts.
+SEVERAL = "All languages"  # the language of a set whose subsets are in different languages
+# ISO 639 codes as the sets name their subsets, with two letters where the standard has them, else with three.
 NAMES = {
     "afr": "Afrikaans", "amh": "Amharic", "ar": "Arabic", "arb": "Standard Arabic", "arq": "Algerian Arabic",
     "ary": "Moroccan Arabic", "de": "German", "en": "English", "eng": "English", "es": "Spanish", "fr": "French",
@@ -236,15 +236,15 @@ NAMES = {
     "ko": "Korean", "mar": "Marathi", "nl": "Dutch", "pan": "Punjabi", "pl": "Polish", "pt": "Portuguese", "ru": "Russian",
     "tel": "Telugu", "tr": "Turkish", "zh": "Chinese",
 }
-# The sets of a language whose plain mean is somebody's average: of Chinese CoSENT's (the preset `zh`).
+# Language -> the sets whose mean is an established average: for Chinese that of CoSENT (the preset `zh`).
 AVERAGED = {"Chinese": ("ATEC", "BQ", "LCQMC", "PAWSX", "STS-B-zh")}
 
 
 def set_language(set_id: str, subset: str | None = None) -> str:
-    """Return the language of one of `LANGUAGES`, or of pairs that an extension fetches, or of a subset of it, in words; of
-    two languages both, in alphabetical order.
+    """Return the language, in words, of a set of `LANGUAGES` or one that an extension fetches, or of a subset of it; both
+    languages, in alphabetical order, of cross-lingual pairs.
 
-    "" for any other set, and for a subset that is not named by its language; SEVERAL for a whole set of several.
+    Returns "" for any other set, and for a subset not named by its language; SEVERAL for a whole set in several languages.
 
     >>> set_language("korsts/test"), set_language("sts17/test", "ko-ko"), set_language("sts17/test", "nl-en")
     ('Korean', 'Korean', 'Dutch and English')
@@ -264,6 +264,6 @@ def set_language(set_id: str, subset: str | None = None) -> str:
 
 
 def path_in(root: Path, name: str) -> Path:
-    """Return where a catalog file lies: below `root`, which may also be the `downstream` folder itself."""
+    """Return the path of a catalog file below `root`, which may also be the `downstream` folder itself."""
     inside = root / name.removeprefix("downstream/")
     return inside if not (root / "downstream").is_dir() and inside.exists() else root / name

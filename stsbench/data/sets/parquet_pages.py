@@ -1,5 +1,5 @@
-"""What a Parquet file fills when it is read, by the headers of its pages, which the reader goes by: the sizes in its footer
-are only what somebody wrote there.
+"""Sizes that the pages of a Parquet file take when read, from the page headers that the reader itself uses: the sizes in
+the footer may be wrong.
 
 A page header is a struct of Thrift's compact protocol
 (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-MOST_FOOTER = 1_000_000  # bytes: pyarrow makes some hundred of each
-_MOST_HEADER = 64_000  # bytes: one with statistics of long texts
-# Encodings by their numbers. A value takes no more room than its page has for it, or is in a dictionary. Of the
-# delta encodings a few bytes are any number of texts, each as long as the one before.
+MOST_FOOTER = 1_000_000  # bytes; when parsed by pyarrow each takes some hundred bytes of memory
+_MOST_HEADER = 64_000  # bytes, enough for a header with statistics of long texts
+# Parquet's numbers of encodings in which a value takes no more room than in its page, or is in a dictionary. In the
+# delta encodings a few bytes can stand for any number of texts, each as long as the one before.
 IN_DICTIONARY = frozenset({2, 8})  # PLAIN_DICTIONARY, RLE_DICTIONARY
 BOUNDED = IN_DICTIONARY | {0, 3, 9}  # PLAIN, RLE, BYTE_STREAM_SPLIT
-_DICTIONARY = 2  # a page's type
+_DICTIONARY = 2  # type of a dictionary page
 _HEADERS = {0: 5, _DICTIONARY: 7, 3: 8}  # type -> the field with its own header: data, dictionary, data of version 2
-_ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # the field in there with the encoding; field 1 is the number of values
+_ENCODING = {0: 2, _DICTIONARY: 2, 3: 4}  # type -> that header's field with the encoding; field 1 is the number of values
 
 
 @dataclass(frozen=True)
 class Page:
-    """dictionary: whether it holds a dictionary; packed, unpacked: bytes; values: how many; encoding: Parquet's number."""
+    """A page of a column. packed, unpacked: size in bytes; values: their number; encoding: Parquet's number of it."""
 
     dictionary: bool
     packed: int
@@ -34,7 +34,7 @@ class Page:
 
 
 def check_footer(stream: BinaryIO) -> None:
-    """Raise ValueError for a footer of more than MOST_FOOTER bytes, before anybody reads it."""
+    """Raise ValueError for a footer of more than MOST_FOOTER bytes, without reading it."""
     stream.seek(-8, 2) if stream.seek(0, 2) >= 8 else stream.seek(0)
     length, end = int.from_bytes(stream.read(4), "little"), stream.read(4)
     if end == b"PAR1" and length > MOST_FOOTER:
@@ -42,8 +42,8 @@ def check_footer(stream: BinaryIO) -> None:
 
 
 def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
-    """Yield the pages of a column chunk, of which `chunk` is pyarrow's metadata. Raises ValueError for pages that do not
-    fill the chunk to its end, or do not hold its number of values: pyarrow might read others."""
+    """Yield the pages of a column chunk, given pyarrow's metadata of it. Raises ValueError where the pages do not fill the
+    chunk or do not hold its number of values, as pyarrow might then read other pages."""
     at = chunk.data_page_offset
     if chunk.has_dictionary_page:
         at = min(at, chunk.dictionary_page_offset)
@@ -66,14 +66,14 @@ def pages(stream: BinaryIO, chunk: Any) -> Iterator[Page]:
 
 
 def _struct(data: bytes, start: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return field -> number, True or False, None for what is skipped, or the same of a struct; and where it ends."""
+    """Return the fields of a struct, number -> int, bool, dict of a struct or None for a skipped value, and its end."""
     fields: dict[int, Any] = {}
     number = 0
     while kind := _byte(data, start):
         start += 1
         if not kind >> 4:
             raise ValueError("the header of a page is not as Thrift writes it")
-        number += kind >> 4  # fields in their order: none is there twice
+        number += kind >> 4  # field numbers ascend, so none can repeat
         fields[number], start = _value(data, start, kind & 15, depth)
     return fields, start + 1
 

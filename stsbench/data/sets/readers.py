@@ -1,6 +1,6 @@
-"""Readers of the catalog's files: the STS data as SentEval reads them, untouched files of the Hub, and labelled texts.
+"""Readers of the catalog's files: STS data as SentEval reads them, unchanged files of the Hub, and labelled texts.
 
-Every fault is a DataError that names `file:line`. Items stay in file order; nothing is sorted or de-duplicated.
+Every fault raises a DataError that names `file:line`. Items stay in file order; nothing is sorted or de-duplicated.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from stsbench.config import shorten
 from stsbench.data.sets.lines import check_text
 from stsbench.errors import DataError
 
-_MAX_BYTES = 256 * 1024 * 1024  # far above any set here; stops a gzip bomb
+_MAX_BYTES = 256 * 1024 * 1024  # far above any set of the catalog; stops a gzip bomb
 BINARY = {"0": 0, "1": 1}
 TREC_CLASSES = {"ABBR": 0, "DESC": 1, "ENTY": 2, "HUM": 3, "LOC": 4, "NUM": 5}
 ENTAILMENT = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 ScoredPair = tuple[str, str, float, str]  # both texts, the gold score, the subset
-Labelled = tuple[str, str, int, str]  # a text, the second one of a pair or "", the label, the split
+Labelled = tuple[str, str, int, str]  # a text, a pair's second text or "", the label, the split
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return the lines of a text file, without line ends.
 
-    Split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or U+0085
-    inside a sentence, which would shift every gold score after it. On SentEval's own files the two give the same lines.
+    Lines are split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or
+    U+0085 inside a sentence, which would shift all later gold scores. On SentEval's own files both give the same lines.
     Raises DataError naming the file (and the line, when the encoding is wrong).
     """
     return _decoded(_read_bytes(path), path, encoding)
 
 
 def read_sts_year(folder: Path, subsets: Sequence[str]) -> list[ScoredPair]:
-    """STS12-16: `STS.input.<subset>.txt` zipped with `STS.gs.<subset>.txt`, subsets in the order given.
+    """Return a year of STS12-16: `STS.input.<subset>.txt` zipped with `STS.gs.<subset>.txt`, subsets in the order given.
 
     Pairs with a blank gold line were never scored; they are dropped AFTER zipping, so the two files stay aligned.
     Raises DataError for files of different length, a line without exactly one tab, an empty sentence, a bad score.
@@ -58,7 +58,7 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> list[ScoredPair]:
 
 
 def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield line number and the two sentences of every line of an STS.input file, scored or not."""
+    """Yield (line number, the two sentences) of every line of an STS.input file, scored or not."""
     for number, line in enumerate(read_lines(path), start=1):
         first, *others = line.split("\t")
         if len(others) != 1:
@@ -67,8 +67,8 @@ def sts_cells(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def read_stsb(path: Path, subset: str = "STS-B") -> list[ScoredPair]:
-    """Return one split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are
-    used."""
+    """Return one split of the STS Benchmark: tab-separated despite `.csv`, without header and quoting; columns 4, 5, 6,
+    counted from 0, are read."""
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
@@ -86,7 +86,7 @@ def read_sick(path: Path, subset: str = "SICK-R") -> list[ScoredPair]:
 
 
 def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and columns of every line of a SICK file but its header. Raises DataError as the readers do."""
+    """Yield (line number, columns) of every line of a SICK file except its header. Raises DataError naming the line."""
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
@@ -99,7 +99,7 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> list[ScoredPair]:
-    """Return a Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
+    """Return the pairs of a Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score, texts unchanged.
 
     Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
     """
@@ -126,14 +126,14 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def json_value(line: str, location: str) -> Any:
-    """Return what a line of a JSON-lines file holds. Raises DataError, with `location`, for what is not JSON."""
+    """Return the value of a line of a JSON-lines file. Raises DataError, beginning with `location`, for invalid JSON."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
         wrong = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:
         wrong = "nested too deeply"
-    except ValueError:  # what Python refuses to read as a whole number
+    except ValueError:  # Python refuses to parse longer integers
         wrong = "a number of more than 4,300 digits"
     raise DataError(f"{location}: not valid JSON ({wrong}): each line must be one whole object")
 
@@ -169,13 +169,13 @@ def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
         raise DataError(f"{path}:{line}: not valid {encoding.upper()} (byte 0x{data[error.start]:02x})") from error
     lines = text.split("\n")
     if lines[-1] == "":
-        lines.pop()  # the file's last line end, not another line
+        lines.pop()  # the last line feed ends a line and does not begin another
     return [line.removesuffix("\r") for line in lines]
 
 
 def normalize_pair(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
-    """Return both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty
-    one."""
+    """Return both texts with runs of whitespace as one space, as SentEval passes them on. Raises DataError for an empty
+    text."""
     pair = " ".join(first.split()), " ".join(second.split())
     if not all(pair):
         raise DataError(f"{path}:{number}: a sentence is empty")
@@ -183,11 +183,11 @@ def normalize_pair(first: str, second: str, path: Path, number: int) -> tuple[st
 
 
 def parse_score(value: object, location: str) -> float:
-    """Return a score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `location`: no
-    number."""
+    """Return a score given as text or as a number of JSON or Parquet; it may be infinite or NaN. Raises DataError, beginning
+    with `location`, for any other value."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal) or "_" in str(value):
-            raise ValueError  # Python reads "1_0" as ten
+            raise ValueError  # float("1_0") would be 10
         return float(value)
     except (ValueError, OverflowError):
         comma = "; write it with a decimal point" if re.fullmatch(r"\s*-?\d+,\d+\s*", str(value)) else ""
@@ -202,8 +202,8 @@ def _score(value: object, path: Path, number: int, low: float, high: float) -> f
 
 
 def read_class(path: Path, label: int) -> list[Labelled]:
-    """Return MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
-    # CR and MPQA hold seven such lines, and SentEval counts them.
+    """Return one class of MR, CR, SUBJ or MPQA: a Latin-1 file with one text per line. A line without words is ""."""
+    # Lines without words are kept: CR and MPQA hold seven, and SentEval counts them.
     return [(" ".join(line.split()), "", label, "all") for line in read_lines(path, "latin-1")]
 
 

@@ -1,4 +1,4 @@
-"""The frozen data a protocol measures on, with an identity made of id, text version and content digest."""
+"""Immutable data sets for protocols, identified by id, text version and digest: pairs, labelled texts, queries, triplets."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from numpy.typing import NDArray
 
 from stsbench.wording import counted
 
-ON_HUB = "hf:"  # begins what a user calls a dataset of the Hub
-BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
+ON_HUB = "hf:"  # prefix by which users name a dataset of the Hub
+BLANK = "."  # encoded in place of a line without words, as in SentEval (CR and MPQA hold seven)
 
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def path_name(path: Path) -> str:
-    """Return what a user's file or folder is called, without the path to it; a link keeps its own name, a dataset of the
-    Hub its whole one."""
+    """Return the name of a user's file or folder without the path to it; for a link the link's own name, for a dataset of
+    the Hub its full name."""
     if path.as_posix().startswith(ON_HUB):
         return path.as_posix()
     return path.name if path.name not in ("", "..") else path.resolve().name
 
 
 def numbered(names: Sequence[KeyT]) -> tuple[list[KeyT], NDArray[np.int64]]:
-    """Return the distinct ones of n names in order of first appearance, and int64 (n,), the number of each in that order."""
+    """Return the distinct names in order of first appearance, and int64 (n,), each name's index among them."""
     at = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return list(at), np.array([at[name] for name in names], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class DataSet(ABC):
-    """What every kind of set has."""
+    """Base class of all data sets."""
 
     id: str  # "sts12/test"; "own:" and a digest of the items for a user's files
-    task: str  # "STS12", or what a user's file is called
+    task: str  # "STS12", or the name of a user's file
     text_version: str  # "senteval", "raw", "sample" or "own" (a user's files)
-    origin: str = field(default="", kw_only=True)  # where it was read from: a folder, "user cache", "sample"
-    known: bool = field(default=True, kw_only=True)  # False: a file's digest differs from the catalog's
+    origin: str = field(default="", kw_only=True)  # source: a folder, "user cache" or "sample"
+    known: bool = field(default=True, kw_only=True)  # whether all files have the catalog's digests
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     @abstractmethod
@@ -56,36 +56,36 @@ class DataSet(ABC):
 
     @property
     def shown(self) -> str:
-        """Return what messages call it."""
+        """Return the name of the set in messages."""
         return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
     @cached_property
     def items(self) -> NDArray[np.int64]:
-        """Return int64 (n,), the number of each row's item: of a user's own set equal rows are one item, whatever their
-        scores or labels; of any other set each row is one."""
+        """Return int64 (n,), the number of each row's item. In a user's own set rows with equal texts are one item, whatever
+        their scores or labels; in any other set each row is an item."""
         return numbered(list(self.keys()))[1] if self.id.startswith("own:") else np.arange(len(self), dtype=np.int64)
 
     def keys(self) -> Iterable[Hashable]:
-        """Yield what two equal rows have in common; here every row is another."""
+        """Yield a key for each row, equal for rows that are one item; by default all rows differ."""
         return range(len(self))
 
     @property
     @abstractmethod
     def texts(self) -> tuple[str, ...]:
-        """Return distinct texts to encode, in order of appearance."""
+        """Return the distinct texts to encode, in order of appearance."""
 
     @property
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Return items by subset or split."""
+        """Return the number of items by subset or split."""
 
     @abstractmethod
     def rows(self) -> Iterable[Any]:
-        """Return every item as a JSON value, in order: what the digest is taken over."""
+        """Return every item as a JSON value, in order, for the digest."""
 
     @property
     def digest(self) -> str:
-        """Return sha256 over id, text version and every item: equal exactly when the data are."""
+        """Return the sha256 of id, text version and all items, equal exactly when the data are."""
         sha = hashlib.sha256(json.dumps([self.id, self.text_version]).encode())
         for row in self.rows():
             sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -129,7 +129,7 @@ class PairSet(DataSet):
         return zip(self.subsets, self.first, self.second, self.gold.tolist(), strict=True)
 
     def keys(self) -> Iterable[Hashable]:
-        """Yield the two texts of each pair, in either order."""
+        """Yield the two texts of each pair in sorted order, as their order does not count."""
         return (tuple(sorted(pair)) for pair in zip(self.first, self.second, strict=True))
 
     def keep(self, mask: NDArray[np.bool_]) -> PairSet:
@@ -172,18 +172,18 @@ class LabelledSet(DataSet):
         return zip(self.splits, self.first, second, self.labels.tolist(), strict=True)
 
     def keys(self) -> Iterable[Hashable]:
-        """Yield each text, or the two of a pair, in either order."""
+        """Yield a key for each item, its text or the two texts of a pair in sorted order."""
         return (tuple(sorted(pair)) for pair in zip(self.first, self.second or self.first, strict=True))
 
 
 @dataclass(frozen=True)
 class RetrievalSet(DataSet):
-    """Queries, a corpus, and which corpus texts are relevant.
+    """Queries, a corpus, and the corpus texts that are relevant to each query.
 
-    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each), -1 for a text that is not in
-    the corpus and so is never found; hidden: q tuples of the corpus positions of the query itself, never counted as
-    retrieved; grades: how relevant each text of `relevant` is, above 0, () where all are 1; notes: lines on how it was read,
-    for the record.
+    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each), -1 for a relevant text that
+    is not in the corpus and so is never found; hidden: q tuples of corpus positions of the query itself, which do not count
+    as retrieved; grades: the relevance of each text of `relevant`, above 0, () where all are 1; notes: lines on how the set
+    was read, for the record.
     """
 
     queries: tuple[str, ...]
@@ -216,10 +216,10 @@ class RetrievalSet(DataSet):
 
 @dataclass(frozen=True)
 class TripletSet(DataSet):
-    """Texts that are nearer to one text than to another.
+    """Triplets of texts, in which the anchor is closer to the positive than to the negative.
 
-    anchor, positive, negative: n texts each; subsets: n names (one throughout where the set has no parts); further: of each
-    row the negatives behind the first, () where there are none.
+    anchor, positive, negative: n texts each; subsets: n names (one throughout where the set has no parts); further: for each
+    row its negatives after the first, () where no row has any.
     """
 
     anchor: tuple[str, ...]
@@ -244,14 +244,14 @@ class TripletSet(DataSet):
         return ((*row, *further) for *row, further in columns)
 
     def keys(self) -> Iterable[Hashable]:
-        """Yield each anchor with its two texts, in either order: which of them is nearer is its label."""
+        """Yield each anchor with its other texts in sorted order, as which of them is the positive is the label."""
         columns = zip(self.anchor, self.positive, self.negative, self.further or repeat(()), strict=False)
         return ((one, *sorted((*others, *further))) for one, *others, further in columns)
 
 
 def named_by_content(data: DataSetT) -> DataSetT:
-    """Return a user's set with the digest of its rows as id: equal data are one set, whatever the files are called. Its
-    first warning says how many items its rows are, where these are fewer."""
+    """Return a user's set with a digest of its rows as id, so that equal data are one set, whatever the file's name. Where
+    rows repeat, a first warning states the number of items."""
     sha = hashlib.sha256()
     for row in data.rows():
         sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -261,7 +261,7 @@ def named_by_content(data: DataSetT) -> DataSetT:
 
 
 def repeated_in_words(task: str, rows: int, items: int) -> str:
-    """Return a line on a user's set whose rows repeat; "" where none does."""
+    """Return a warning for a user's set in which rows repeat, else ""."""
     counted_once = "scores are of all rows, and one that is repeated counts once in n, intervals, tests and folds"
     return f"{rows:,} rows of {task} are {counted(items, 'different item')}; {counted_once}" if items < rows else ""
 

@@ -1,4 +1,4 @@
-"""What the cache of training data is made of: folders that are complete or absent, arrays in files, digests of big files."""
+"""Parts of the cache of training data: folders built completely or not at all, arrays in files, digests of large files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, lock_file, machine, sha256_file
 from stsbench.parsing import read_json_object
 
-# a read-only disk or folder, or a file where the folder should be
+# Errors of a read-only disk or folder, or of a file in place of the folder.
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 _STAND_INS: dict[Path, tempfile.TemporaryDirectory[str]] = {}
-_SEAL = "complete.json"  # name -> bytes of every other file; written last
-_SETTLED = 2.0  # seconds: a file changed more recently could change again without a new time stamp
+_SEAL = "complete.json"  # holds the sizes in bytes of all other files; written last
+_SETTLED = 2.0  # seconds; a file changed more recently could change again without a new time stamp
 RowNumbers = Sequence[int] | NDArray[np.integer]
 
 
 def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
-    """Return root/key, filled by `build` unless it is there already; one with a missing or short file is built anew.
+    """Return the folder root/key, filled by `build` unless it exists and all its files have their full size.
 
-    `build` fills a folder under another name, renamed when it is done, so an interruption leaves nothing under the real one;
-    what a killed process left is deleted by the next that builds below `root`. Where `root` cannot be written, a temporary
-    folder of this process takes its place, and a warning says so. Raises DataError, one line, for a full disk, and for a
-    folder that cannot be locked.
+    `build` fills a folder under another name, which is renamed at the end, so that an interruption leaves nothing at
+    root/key; the next process that builds below `root` deletes the remains of killed ones. Where `root` cannot be written,
+    a temporary folder of this process takes its place, with a warning. Raises DataError, one line, for a full disk and for
+    a folder that cannot be locked.
     """
     target = root / key
     if is_complete(target):
@@ -57,7 +57,7 @@ def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _writable(root: Path) -> Path:
-    """Return `root`, or where nobody may write there a folder that ends with this process."""
+    """Return `root`, or a temporary folder, removed when this process ends, where `root` is not writable."""
     if root in _STAND_INS:
         return Path(_STAND_INS[root].name)
     try:
@@ -77,7 +77,7 @@ def _writable(root: Path) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether every file is there with the size it had when the folder was built."""
+    """Return whether every file exists with the size that it had when the folder was built."""
     try:
         sizes = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -95,15 +95,15 @@ def _build(target: Path, build: Callable[[Path], None]) -> None:
         (unfinished / _SEAL).write_text(json.dumps({path.name: path.stat().st_size for path in files}), encoding="utf-8")
         for path in (*files, unfinished / _SEAL):
             with path.open("rb") as stream:
-                os.fsync(stream.fileno())  # after a power cut a file could have its size, but not its content
-        shutil.rmtree(target, ignore_errors=True)  # damaged, or is_complete would have said so
+                os.fsync(stream.fileno())  # else a power cut could leave a file with its size, but without its content
+        shutil.rmtree(target, ignore_errors=True)  # if it exists, it is damaged
         unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _unfinished_suffix() -> str:
-    """Return the end of an unfinished folder's name."""
+    """Return the suffix of the names of unfinished folders of this machine."""
     return f".{machine()}.unfinished"
 
 
@@ -114,12 +114,12 @@ def _sweep(root: Path) -> None:
             with _locked(lock, wait=False):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
-            continue  # being built at this moment, or not ours to delete
+            continue  # another process is building it, or owns it
 
 
 @contextmanager
 def _locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold the lock `path`, which the system releases when a process dies. The file stays: to delete it would be a race."""
+    """Hold the lock `path`, which the system releases when the process dies. Deleting the file would be a race: it stays."""
     with path.open("a") as stream:
         if not lock_file(stream.fileno(), wait):
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -127,17 +127,16 @@ def _locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def file_digest(path: Path, cache: Path) -> str:
-    """Return hex sha256 of the file's bytes, from `cache` while its size, inode and time stamps are those it was computed
-    for.
+    """Return the hex sha256 of a file, from `cache` if size, inode and time stamps are unchanged since it was computed.
 
-    Raises DataError: not readable, or changed while it was being read.
+    Raises DataError for a file that cannot be read or that changes while it is being read.
     """
     try:
         if not path.is_file():
             raise DataError(f"{path} is not a regular file" if path.exists() else f"cannot read {path}: no such file")
         state = _state(path)
         known: dict[str, Any] = {}
-        with contextlib.suppress(StsbenchError):  # none yet, or a damaged one
+        with contextlib.suppress(StsbenchError):  # no record yet, or a damaged one
             known = read_json_object(_record(path, cache))
         if known.get("state") == state and isinstance(known.get("sha256"), str):
             return str(known["sha256"])
@@ -148,14 +147,14 @@ def file_digest(path: Path, cache: Path) -> str:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if now - max(state["mtime_ns"], state["ctime_ns"]) / 1e9 > _SETTLED:
-        # where the cache cannot be written it is computed anew the next time
+        # Where the cache cannot be written, the digest is computed again next time.
         with contextlib.suppress(StsbenchError), atomic_write(_record(path, cache)) as stream:
             json.dump({"path": str(path.resolve()), "state": state, "sha256": digest}, stream)
     return digest
 
 
 def forget(path: Path, cache: Path) -> None:
-    """Drop what is remembered of a file that turned out to hold something else."""
+    """Delete the cached digest of a file that turned out to have another one."""
     with contextlib.suppress(OSError):
         _record(path, cache).unlink(missing_ok=True)
 
@@ -165,7 +164,7 @@ def _record(path: Path, cache: Path) -> Path:
 
 
 def _state(path: Path) -> dict[str, int]:
-    """Return enough to notice a change: ctime also tells edits that set the modification time back."""
+    """Return facts that reveal a change of a file; ctime also reveals edits that set the modification time back."""
     stat = path.stat()
     return {
         "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns,
@@ -174,14 +173,14 @@ def _state(path: Path) -> dict[str, int]:
 
 
 class ArrayWriter(AbstractContextManager["ArrayWriter"]):
-    """One array of a fixed type, appended to NAME."""
+    """Writer of one array of a fixed type to the file NAME, part by part."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self.dtype = np.dtype(dtype)
         self._stream = (folder / name).open("wb")
 
     def add(self, values: Any) -> None:
-        """Append numbers, or the bytes of a whole number of them."""
+        """Append numbers, or bytes that hold numbers of the array's type."""
         self._stream.write(values if isinstance(values, bytes) else np.asarray(values, self.dtype).tobytes())
 
     def __exit__(self, *error: object) -> None:
@@ -189,7 +188,7 @@ class ArrayWriter(AbstractContextManager["ArrayWriter"]):
 
 
 class RaggedWriter(AbstractContextManager["RaggedWriter"]):
-    """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are sequences)."""
+    """Writer of sequences of any length: NAME.values joins them, NAME.starts holds their n + 1 boundaries."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self._values = ArrayWriter(folder, f"{name}.values", dtype)
@@ -198,7 +197,7 @@ class RaggedWriter(AbstractContextManager["RaggedWriter"]):
         self._end = 0
 
     def add(self, values: bytes, lengths: Sequence[int]) -> None:
-        """Append sequences of these lengths; values: all of them, joined, as bytes of the type."""
+        """Append sequences of these lengths; values: the joined sequences as bytes of the array's type."""
         starts = self._end + np.cumsum(np.asarray(lengths, np.int64))
         self._values.add(values)
         self._starts.add(starts)
@@ -210,7 +209,7 @@ class RaggedWriter(AbstractContextManager["RaggedWriter"]):
 
 
 class Ragged:
-    """What a RaggedWriter wrote. `ragged[i]` is a read-only view of sequence i."""
+    """Reader of the sequences of a RaggedWriter. `ragged[i]` is a read-only view of sequence i."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self.values = mapped(folder / f"{name}.values", dtype)
@@ -225,13 +224,13 @@ class Ragged:
         return self.values[self._starts[i] : self._starts[i + 1]]
 
     def lengths(self) -> NDArray[np.int64]:
-        """Return int64 (n,): the length of every sequence."""
+        """Return int64 (n,), the length of every sequence."""
         return np.diff(self._starts)
 
 
 def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
-    """Return row numbers as int64 (n,). Raises IndexError for one outside 0 ... count-1: -1 marks an end and is not a
-    row."""
+    """Return row numbers as int64 (n,). Raises IndexError for a number outside 0 ... count-1, as -1 marks a document's end
+    and is not a row."""
     numbers = np.asarray(rows, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"rows from {numbers.min()} to {numbers.max()} are out of range: there are {count} rows")
@@ -239,7 +238,7 @@ def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
 
 
 def mapped(path: Path, dtype: str) -> NDArray[Any]:
-    """Return a file's numbers, read-only, read from disk on access."""
+    """Return a file's numbers as a read-only memory map."""
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -1,4 +1,4 @@
-"""Rows of training text with their tokens, as a method sees a batch; rows that follow others; counts of tokens."""
+"""Batches of training rows with their tokens, as methods receive them; following rows of a document; token counts."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from stsbench.data.text.tokens import Tokens
 from stsbench.errors import DataError
 from stsbench.files import atomic_write, training_cache
 
-_VERSION = 1  # raised when what is counted or the file's layout changes
-_CHUNK = 10_000  # rows held at a time
+_VERSION = 1  # raised when the counts or the file's layout change, so that older files are not used
+_CHUNK = 10_000  # rows that are held in memory
 
 
 class TextRows:
-    """n rows of a TextStore, in this order. Satisfies stsbench.training.api.batch.Examples."""
+    """n rows of a TextStore, in the given order. Implements stsbench.training.api.batch.Examples."""
 
     def __init__(self, store: TextStore, tokens: Tokens, rows: RowNumbers) -> None:
         self.store, self.tokens = store, tokens
-        self.roles = tokens.roles  # those the method uses, whose texts are tokenised
+        self.roles = tokens.roles  # the roles that the method uses and whose texts are tokenised
         self._numbers = checked(rows, len(store))
-        self.rows: Sequence[int] = self._numbers.data  # places in the data set; not a list, for it may be all of them
+        self.rows: Sequence[int] = self._numbers.data  # row numbers in the data set; no list, as they may be all rows
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def ids(self, role: str) -> list[NDArray[np.int32]]:
-        """Return token ids of a role's text, special tokens included, one read-only array per row."""
+        """Return the token ids of a role's texts, special tokens included, one read-only int32 array per row."""
         return self.tokens.ids(role, self._numbers)
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """Return int64 (n,): how many token ids `ids` gives."""
+        """Return int64 (n,), the number of token ids of each row's text."""
         return self.tokens.lengths(role)[self._numbers]
 
     def texts(self, role: str) -> list[str]:
-        """Return the role's text, one per row."""
+        """Return the role's texts, one per row."""
         return self.store.texts(role, self._numbers)
 
     def labels(self) -> list[int]:
-        """Return the class number of each row, a place in store.label_names."""
+        """Return the class number of each row, an index into store.label_names."""
         labels: list[int] = self.store.labels(self._numbers).tolist()
         return labels
 
@@ -56,18 +56,18 @@ class TextRows:
         return scores
 
     def following(self, k: int = 1) -> NDArray[np.int64]:
-        """Return int64 (n,): the k-th row after each in the same document, -1 beyond its end. Needs data.contiguous."""
+        """Return int64 (n,), the k-th row after each in its document, -1 beyond the end. Needs data.contiguous."""
         return self.store.following(self._numbers, k)
 
     def at(self, rows: RowNumbers) -> TextRows:
-        """Return other rows of the same data, e.g. those that `following` gives."""
+        """Return other rows of the same data, such as those from `following`."""
         return TextRows(self.store, self.tokens, rows)
 
 
 def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
-    """For each of `rows` (a TextRows) one of the `reach` that follow it in its document, uniform among those there.
+    """Return for each of `rows` (a TextRows) a random one of the up to `reach` rows that follow it in its document.
 
-    Raises DataError for a row that nothing follows: leave out rows that are not `followed`.
+    Raises DataError for the last row of a document: leave out rows that are not `followed`.
     """
     ahead = np.stack([rows.following(k) for k in range(1, reach + 1)], axis=1)
     there = (ahead >= 0).sum(axis=1)
@@ -79,9 +79,9 @@ def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
 
 
 def followed(rows: Any, option: str) -> NDArray[np.bool_]:
-    """Return bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Needs.usable.
+    """Return bool (n,), whether each of `rows` (a TextRows) is followed by a row of its document, for Needs.usable.
 
-    Raises DataError naming `option` where none is: the file's lines are not said to follow one another.
+    Raises DataError, naming `option`, where no row is followed by another, as the file's documents are single rows.
     """
     has_next: NDArray[np.bool_] = np.asarray(rows.following(1)) >= 0
     if not has_next.any():
@@ -93,12 +93,12 @@ def followed(rows: Any, option: str) -> NDArray[np.bool_]:
 
 
 def token_counts(rows: TextRows, size: int, special_ids: Collection[int], cache: Path | None = None) -> NDArray[np.int64]:
-    """Return int64 (size,): how often each token id occurs in the texts of all roles of `rows`, cut as they are trained on.
+    """Return int64 (size,), how often each token id occurs in the texts of all roles of `rows`, truncated as in training.
 
-    size: V, the number of ids; special_ids: those not counted, their count is 0. A row that `rows` holds twice
-    counts twice. Kept below `cache`, by default that of training data, under a digest of the tokens, the row numbers and
-    the special ids; a file that is not what was written is counted anew. Raises DataError, one line, for an id beyond
-    `size`, StsbenchError where the cache cannot be written.
+    size: V, the number of ids; special_ids: ids that are not counted, with count 0. A row that `rows` holds twice counts
+    twice. The counts are kept in `cache`, by default that of training data, under a digest of the tokens, the row numbers
+    and the special ids; a damaged file is counted anew. Raises DataError, one line, for an id of at least `size`, and
+    StsbenchError where the cache cannot be written.
     """
     numbers = np.asarray(rows.rows, dtype="<i8")
     special = sorted(set(special_ids))
@@ -128,7 +128,7 @@ def _count(rows: TextRows, numbers: NDArray[np.int64], size: int, special: list[
 
 
 def _read(path: Path, size: int) -> NDArray[np.int64] | None:
-    """Return what was written, or None: nothing yet, or something else by now."""
+    """Return the stored counts; None where the file is missing or damaged."""
     try:
         stored = path.read_bytes()
     except OSError:

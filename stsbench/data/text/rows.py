@@ -1,4 +1,4 @@
-"""Training rows from text, CSV, TSV and JSON-lines files of any size, one in memory at a time; columns and their roles."""
+"""Reader of training rows from text, CSV, TSV and JSON-lines files of any size, and the roles of their columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stsbench.errors import DataError
 ROLES = (
     "sentence", "anchor", "positive", "negative", "negative2", "premise", "hypothesis", "sentence1", "sentence2", "label",
     "score",
-)  # in their order
-LABEL = "label"  # the role whose texts are names of classes
-SCORE = "score"  # the role whose texts are numbers
-VALUES = frozenset((LABEL, SCORE))  # roles that are said of a row's texts
-# Headers that need no data.columns: role -> column, first those that must be there, then those that may.
+)  # in the order in which rows hold them
+LABEL = "label"  # the role that holds class names
+SCORE = "score"  # the role that holds numbers
+VALUES = frozenset((LABEL, SCORE))  # roles that hold values instead of texts to encode
+# Headers that need no data.columns, as role -> column: first the required columns, then the optional ones.
 _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"anchor": "sent0", "positive": "sent1"}, {"negative": "hard_neg"}),
     ({"anchor": "anchor", "positive": "positive"}, {"negative": "negative", "negative2": "negative2"}),
@@ -31,27 +31,27 @@ _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"sentence": "text"}, {}),
 )
 Lines = Iterator[tuple[int, str]]
-OnBytes = Callable[[bytes], object]  # sees every byte of the file as it is read
+OnBytes = Callable[[bytes], object]  # is called with every byte of the file as it is read
 _EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 USUAL = {"csv": ",", "tsv": "\t"}
-_LOOKED_AT = 50  # lines
+_LOOKED_AT = 50  # lines that are examined to find the delimiter
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 _UNCLOSED = {
     "unexpected end of data": "a quote opened in this row is never closed",
     "field larger than field limit (131072)": "a field of more than 131,072 characters, or a quote that is never closed",
 }
-_RETURN = "new-line character seen in unquoted field"  # begins what Python says of it, and goes on differently by version
+_RETURN = "new-line character seen in unquoted field"  # beginning of Python's message, whose end differs by version
 
 
 def assign_roles(
     header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], location: str
 ) -> dict[str, str]:
-    """Return role -> column, in the order of ROLES, other roles after them by name.
+    """Return role -> column, in the order of ROLES, then other roles by name.
 
-    header: the file's columns; columns: the user's choice, or empty for a known header; where: columns that must also be
-    present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
-    twice, and for a header that is not known.
+    header: the file's columns; columns: the user's role -> column, or empty for a known header; where: columns that must
+    also be present; location: `file:line` of the header. Raises DataError, with the option to set, for a column that is
+    missing or occurs twice, and for an unknown header.
     """
     roles = dict(columns)
     if not roles:
@@ -76,13 +76,13 @@ def assign_roles(
 
 
 def is_known_header(names: Sequence[str]) -> bool:
-    """Return whether a table with these columns needs no data.columns; one column alone is no table."""
+    """Return whether a table with these columns, of which there are at least two, needs no data.columns."""
     return len(names) > 1 and any(set(must.values()) <= set(names) for must, _ in _KNOWN)
 
 
 def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str]) -> str:
-    """Return the --set that names what the file has for the roles of `columns`, known names filled in, "..." for the
-    others."""
+    """Return the --set options that correct `columns` and `where` for this header, with known columns filled in and "..."
+    for the others."""
     words = []
     if not set(columns.values()) <= set(header):
         chosen = _suggested(header, columns)
@@ -97,8 +97,8 @@ def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[st
 
 
 def _suggested(header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Return role -> column of the file, as far as a known header says, for roles that `columns` gives to missing
-    columns."""
+    """Return role -> column of the header for the roles of `columns`, as far as a known header tells, and "..." for the
+    others where the header has unused columns."""
     for must, may in _KNOWN:
         if set(must) <= set(columns) and all(header.count(column) == 1 for column in must.values()):
             known = {role: column for role, column in {**must, **may}.items() if role in columns and column in header}
@@ -112,7 +112,7 @@ def _suggested(header: Sequence[str], columns: Mapping[str, str]) -> dict[str, s
 
 
 def file_format(path: Path, format: str = "auto") -> str:
-    """Return text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError for an unknown one."""
+    """Return text, csv, tsv or jsonl, for "auto" by the file's extension. Raises DataError for an unknown format."""
     name = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
@@ -124,10 +124,10 @@ def file_format(path: Path, format: str = "auto") -> str:
 
 
 class RowReader:
-    """Iterates once over (number of a row's first line, its texts in the order of `roles`).
+    """Iterator, for one pass, over (number of a row's first line, its texts in the order of `roles`).
 
-    An empty line of a table of several columns, of a JSON-lines file, or between rows of several lines, is not a row: it has
-    no texts, (). left_out: rows that `where` has excluded so far.
+    An empty line in a table of several columns, in a JSON-lines file, or between rows of several lines is not a row; its
+    texts are (). left_out: the number of rows that `where` has excluded so far.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class RowReader:
         if header:
             self._pick = self._from_fields(names, [*chosen.values(), *where])
             return
-        # Columns of a known header that were not there, but would have a role if they were.
+        # Optional columns of the known header that the first row lacks: a later row must not have them.
         absent = {column for must, may in _KNOWN if must.items() <= chosen.items()
                   for role, column in may.items() if role not in chosen}
         self._pick = self._from_object([*chosen.values(), *where], set() if columns else absent)
@@ -193,7 +193,7 @@ class RowReader:
         return pick
 
     def _from_object(self, columns: list[str], unexpected: set[str]) -> Callable[[int, Any], list[str]]:
-        numeric = self.roles.index(SCORE) if SCORE in self.roles else None  # may be a number of JSON, too
+        numeric = self.roles.index(SCORE) if SCORE in self.roles else None  # a JSON number is also accepted
 
         def pick(line: int, record: dict[str, Any]) -> list[str]:
             for column in unexpected & record.keys():
@@ -209,19 +209,19 @@ def read_rows(
     path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     on_bytes: OnBytes | None = None, lines_per_row: int = 1,
 ) -> RowReader:
-    """Return the rows of `path`, whose header has been read.
+    """Return a reader of the rows of `path`, which has read the header already.
 
-    columns: role -> column, empty for a header that is known (see stsbench.data.text.rows); where: column -> the value of
-    the rows to keep. Plain text: a row per line, or of `lines_per_row` lines joined by a space, fewer before a line of white
-    space and at the end; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
-    the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
+    columns: role -> column, empty for a known header (see stsbench.data.text.rows); where: column -> value of the rows to
+    keep. In plain text each line is a row, or `lines_per_row` lines joined by spaces, fewer before a line of white space
+    and at the end. In a TSV quotes are text; in a CSV quoted cells may hold line ends. Every fault of the file, here and
+    while iterating, raises a DataError that names the file and the line on which the bad row starts.
     """
     return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes, lines_per_row)
 
 
 def _mark(path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str]) -> str:
-    """Return the mark under which a table's header has the columns that are asked for or known, else that which parts its
-    lines."""
+    """Return the delimiter under which a table's header has the requested or known columns, else the one that splits all its
+    first lines into equally many cells."""
     usual = USUAL[kind]
     line = next((line for _, line in numbered_lines(path)), "")
     needed = {*columns.values(), *where}
@@ -235,7 +235,7 @@ def _mark(path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str,
 
 
 def cells(line: str, mark: str) -> list[str]:
-    """Return a line's cells by this mark, without white space around them; none where quotes do not close."""
+    """Return a line's cells, split at `mark` and stripped of white space; [] where a quote is not closed."""
     try:
         return [field.strip() for field in next(csv.reader([line], delimiter=mark), [])]
     except csv.Error:
@@ -243,8 +243,8 @@ def cells(line: str, mark: str) -> list[str]:
 
 
 def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOKED_AT) -> list[str]:
-    """Return the marks that part each row into as many cells, at least `least`, on the first `lines` of a file, None for
-    all; the usual one first."""
+    """Return the delimiters that split all rows of a file's first `lines` (None: all lines) into equally many cells, at
+    least `least`; `usual` comes first."""
     listed, fitting = list(islice(numbered_lines(path), lines)), []
     for mark in dict.fromkeys((usual, *DELIMITERS)):
         counts: set[int] = set()
@@ -253,7 +253,7 @@ def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOK
             for _, fields in reader(iter(listed), path):
                 counts |= {len(fields)} if fields else set()
         except DataError as error:
-            # Else the quotes may close behind these lines.
+            # In the first lines of a longer file an open quote may be closed later.
             if lines is None or len(listed) < lines or "never closed" not in str(error):
                 continue
         if len(counts) == 1 and min(counts) >= least:
@@ -262,7 +262,7 @@ def delimiters(path: Path, usual: str, least: int = 2, lines: int | None = _LOOK
 
 
 def _joined(records: Iterator[tuple[int, str]], count: int) -> Iterator[tuple[int, str | None]]:
-    """Yield `count` lines a record, at the number of the first; lines of white space end one and have none of their own."""
+    """Yield (first line, `count` joined lines), fewer before a line of white space, which itself yields (line, None)."""
     start, parts = 0, list[str]()
     for number, text in records:
         if text.strip():
@@ -286,7 +286,7 @@ def _tsv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
 
 
 def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
-    """Yield (first line, fields) of each record of a CSV; None for an empty line of several columns."""
+    """Yield (first line, fields) of each record of a CSV; fields are None for an empty line in a table of many columns."""
     reader = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter)
     columns = 0
     while True:
@@ -302,7 +302,7 @@ def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[
 
 
 def _csv_fault(message: str) -> str:
-    """Return what is wrong with a record, by what Python's reader says of it."""
+    """Return a description of a fault of a record, with advice, from the message of Python's reader."""
     if message.startswith(_RETURN):
         advice = "put the field between quotes, or save the file with line feeds alone"
         return f"not valid CSV: a carriage return within a field: {advice}"

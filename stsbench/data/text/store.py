@@ -1,4 +1,4 @@
-"""Training text on disk: read once from the user's file, then accessed row by row through a memory map."""
+"""Training text on disk: read once from the user's file, then accessed by row through memory maps."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from stsbench.errors import DataError
 from stsbench.files import training_cache
 from stsbench.wording import counted, sized
 
-# SNLI's mark, those of `datasets`, pandas and MultiNLI's test set, and what people write
+# Marks of rows without a label in SNLI, `datasets`, pandas and MultiNLI's test set, and in files that people write.
 _UNLABELLED = {
     "-", "--", "-1.0", "nan", "na", "<na>", "n/a", "#n/a", "#na", "n.a.", "nil", "none", "null", "\\n", "hidden", "?",
     "unlabeled", "unlabelled", "no label",
 }
-_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")  # what spreadsheets make of one
-_BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # words of a name
+_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")  # spreadsheets turn hyphens into these
+_BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # separators between the words of a name
 _TRUTHS = {"true": "1.0", "false": "0.0"}
-_LOOKED_AT = 100  # rows, to tell a table from text
-_VERSION = 1  # raised when the folder's layout or what is counted changes, which makes older folders unused
+_LOOKED_AT = 100  # rows that are examined to tell a table from text
+_VERSION = 1  # raised when the folder's layout or the counts change, so that older folders are not used
 
 
 def open_store(
@@ -38,16 +38,16 @@ def open_store(
     drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, lines_per_row: int = 1,
     min_characters: int = 0, cache: Path | None = None, log: Callable[[str], None] | None = None,
 ) -> TextStore:
-    """Return the rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may
-    hold).
+    """Return the store of the rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for the
+    formats).
 
-    The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
-    is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
-    counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
-    space) ends a document and is not a row. lines_per_row: of plain text, so many lines that follow one another are a row,
-    joined by a space; a line of white space ends a row early and is not part of one. min_characters: rows with a shorter
-    text, white space at its ends not counted, are left out. log: called with one line when a file has to be read. Raises
-    DataError, one line.
+    The file is read once, in bounded memory, and its rows are kept under its sha256, which is computed again only when the
+    file has changed. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
+    counted in any case. contiguous: rows follow one another in documents; an empty line (in plain text: one of white space)
+    ends a document and is not a row. lines_per_row: number of consecutive lines of plain text that are joined by spaces
+    into a row; a line of white space ends a row early and is not part of it. min_characters: leave out rows with a shorter
+    text, not counting white space at its ends. log: called with one line when a file has to be read. Raises DataError, one
+    line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(
@@ -58,7 +58,7 @@ def open_store(
     read_by = asdict(settings)
     for later, before in (("lines_per_row", 1), ("min_characters", 0)):
         if read_by[later] == before:
-            del read_by[later]  # as the key was before there was the setting: folders that exist stay in use
+            del read_by[later]  # keeps the key of versions without this setting, so that existing folders stay in use
     key = hashlib.sha256(json.dumps([_VERSION, digest, read_by], sort_keys=True).encode()).hexdigest()
 
     def build(folder: Path) -> None:
@@ -76,8 +76,8 @@ def open_store(
 class TextStore:
     """Rows 0 ... n-1 of a training file, each with one text per role.
 
-    path: the user's file; meta: counts from reading it; digest: sha256 over the rows' content, the same whichever file or
-    format it came from.
+    path: the user's file; meta: counts from reading it; digest: sha256 of the rows' content, whatever the file's name and
+    format.
     """
 
     def __init__(self, path: Path, folder: Path, settings: ReadSettings) -> None:
@@ -97,7 +97,7 @@ class TextStore:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return what a row holds: "sentence", or "anchor", "positive" ..., "label" and "score" among them."""
+        """Return the roles of a row's values: "sentence", or "anchor", "positive" ..., and perhaps "label" or "score"."""
         return self.meta.roles
 
     @property
@@ -106,11 +106,11 @@ class TextStore:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Return the classes; a label is a place in this."""
+        """Return the names of the classes; a label is an index into them."""
         return self.meta.labels
 
     def text(self, role: str, row: int) -> str:
-        """Return one text, exactly as in the file; of role "label" the class's name, of role "score" the number."""
+        """Return a row's text, exactly as in the file; for the role "label" the class's name, for "score" the number."""
         if role == SCORE and SCORE in self.roles:
             return repr(float(self.scores([row])[0]))
         if role == LABEL and LABEL in self.roles:
@@ -118,23 +118,23 @@ class TextStore:
         return self._role(role)[row].tobytes().decode("utf-8")
 
     def texts(self, role: str, rows: RowNumbers) -> list[str]:
-        """Return the role's text, one per row."""
+        """Return the role's texts, one per row."""
         return [self.text(role, int(row)) for row in rows]
 
     def sizes(self, role: str) -> NDArray[np.int64]:
-        """Return int64 (n,): bytes of each row's text."""
+        """Return int64 (n,), the size of each row's text in bytes."""
         return self._role(role).lengths()
 
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
-        """Return int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
+        """Return int64 (n,), the class numbers of n rows. Raises DataError where the file has no labels."""
         if LABEL not in self.roles:
             raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
 
     def classes(self) -> dict[str, int]:
-        """Return the name of each class -> its rows. Raises DataError, one line with the first row, for a mark of rows
-        without a label, and for names that differ only in case, white space or how a number is written: nobody means two
-        classes."""
+        """Return class name -> number of rows. Raises DataError, one line with the first row, for a name that marks rows
+        without a label, and for names that differ only in case, white space or the spelling of a number, as they are
+        hardly meant as two classes."""
         spelled: dict[str, str] = {}
         for number, name in enumerate(self.label_names):
             plain = _plain_label(name)
@@ -153,18 +153,18 @@ class TextStore:
         return dict(zip(self.label_names, counts, strict=True))
 
     def scores(self, rows: RowNumbers) -> NDArray[np.float64]:
-        """Return float64 (n,): the scores of n rows. Raises DataError where the file has none."""
+        """Return float64 (n,), the scores of n rows. Raises DataError where the file has no scores."""
         if self._scores is None:
             raise DataError(f"{self.path} has no role 'score' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._scores[self._numbers(rows)].astype(np.float64)
 
     def line(self, row: int) -> int:
-        """Return the line of the file, from 1, on which a row starts: for messages."""
+        """Return the line of the file, from 1, on which a row starts."""
         return int(self.lines[self._numbers([row])[0]])
 
     def following(self, rows: RowNumbers, k: int = 1) -> NDArray[np.int64]:
-        """Return int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not
-        count."""
+        """Return int64 (n,), the k-th row after each of n rows, -1 beyond the document's end; dropped rows do not count.
+        Raises DataError unless the file was read as contiguous."""
         if not self.settings.contiguous:
             raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
         at = self._numbers(rows)
@@ -172,7 +172,7 @@ class TextStore:
         return np.where((at + k < len(self)) & (self._documents[after] == self._documents[at]), at + k, -1)
 
     def report(self) -> str:
-        """Return one line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
+        """Return one line on the rows read, the blank and duplicate rows, whether they were dropped, and the rows kept."""
         meta, settings = self.meta, self.settings
         left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
         documents = "" if meta.documents is None else f" in {counted(meta.documents, 'document')}"
@@ -184,8 +184,8 @@ class TextStore:
         return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}{short}: {kept}"
 
     def doubt(self) -> str:
-        """Return a line on what looks like a table under the name of a text, whose separators, header and scores would
-        all count as text; else "". Raises DataError where the first line is a header that tables of training text have."""
+        """Return a warning where a plain-text file looks like a table, whose separators and scores would be read as text;
+        else "". Raises DataError where the first line is a known header of a table of training text."""
         if self.settings.format != "text" or self.path.suffix.lower() in (".csv", ".tsv", ".jsonl") or not len(self):
             return ""
         first = self.text("sentence", 0)
@@ -220,12 +220,12 @@ class TextStore:
 
 
 def _plain_label(name: str) -> str:
-    """Return a label without what two spellings of one class differ in."""
+    """Return a label normalised for comparison: case, white space, hyphens and the spelling of numbers do not count."""
     visible = [c for c in unicodedata.normalize("NFKC", name) if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc")]
     plain = " ".join("".join(visible).translate(_MINUS).split()).casefold()
     plain = _TRUTHS.get(plain, plain)
     try:
-        return repr(float(plain) + 0.0) if plain.lstrip("+-")[:1].isdigit() else _BETWEEN.sub(" ", plain)  # -0.0 is 0.0
+        return repr(float(plain) + 0.0) if plain.lstrip("+-")[:1].isdigit() else _BETWEEN.sub(" ", plain)  # -0.0 + 0.0 = 0.0
     except ValueError:
         return _BETWEEN.sub(" ", plain)
 

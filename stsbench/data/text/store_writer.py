@@ -1,4 +1,4 @@
-"""Training rows from a file into the folder that a TextStore reads, in one pass and in bounded memory."""
+"""Writer of the folder that a TextStore reads: training rows of a file, in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from stsbench.data.text.cache import ArrayWriter, RaggedWriter, mapped
 from stsbench.data.text.rows import LABEL, SCORE, VALUES, OnBytes, RowReader, read_rows
 from stsbench.errors import DataError
 
-SIZE = 16  # bytes of a hash: among a billion rows two different ones collide with a probability of 1e-21
-_Halves = NDArray[np.uint64]  # (2, n): the first and the last eight bytes of sorted hashes; numbers sort faster than bytes
+SIZE = 16  # bytes of a hash: among a billion different rows any two collide with a probability of 1e-21
+_Halves = NDArray[np.uint64]  # (2, n), first and last eight bytes of sorted hashes, as numbers sort faster than bytes
 META = "meta.json"
-_ROWS, _BYTES = 65_536, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
+_ROWS, _BYTES = 65_536, 16 * 1024 * 1024  # rows, and bytes of text, that are held in memory
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_CLASSES = 1000  # more different labels than these: the column does not hold labels
+_CLASSES = 1000  # a column with more distinct values is not taken for labels
 
 
 class EarlierRows:
-    """16-byte hashes seen so far: 16 bytes each, and briefly three times that while two runs are merged."""
+    """Set of 16-byte hashes of the rows read so far. A hash takes 16 bytes, and 48 for a moment while runs are merged."""
 
     def __init__(self) -> None:
-        self._runs: list[_Halves] = []  # without repetition, each more than twice as long as the next
+        self._runs: list[_Halves] = []  # sorted, without repetition, each more than twice as long as the next
 
     def fresh(self, hashes: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Return bool (n,): which of n hashes are new, neither in an earlier call nor earlier in this one."""
+        """Return bool (n,), which of n hashes occurred neither in an earlier call nor earlier in this one; add them."""
         result = np.zeros(len(hashes), dtype=np.bool_)
         if not len(hashes):
             return result
@@ -45,7 +45,7 @@ class EarlierRows:
         order = np.lexsort(halves[::-1])
         halves = halves[:, order]
         first = np.append(True, (halves[:, 1:] != halves[:, :-1]).any(axis=0))
-        halves, order = halves[:, first], order[first]  # lexsort is stable: the earliest of equal ones comes first
+        halves, order = halves[:, first], order[first]  # lexsort is stable: of equal hashes the earliest comes first
         known = np.zeros(len(order), dtype=np.bool_)
         for run in self._runs:
             known |= _holds(run, halves)
@@ -60,7 +60,7 @@ class EarlierRows:
 
 
 def _holds(run: _Halves, halves: _Halves) -> NDArray[np.bool_]:
-    """Return bool (n,): which of n hashes a run holds. Those that share the first half stand side by side in it."""
+    """Return bool (n,), which of n hashes a run holds. Hashes with equal first halves are neighbours in the run."""
     known = np.zeros(halves.shape[1], dtype=np.bool_)
     positions = np.searchsorted(run[0], halves[0])
     left = np.arange(halves.shape[1])
@@ -73,7 +73,7 @@ def _holds(run: _Halves, halves: _Halves) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How a file is read (see stsbench.training.recipes.sections.DataSettings). format: text, csv, tsv or jsonl."""
+    """Settings of reading a file (see stsbench.training.recipes.sections.DataSettings). format: text, csv, tsv or jsonl."""
 
     format: str
     columns: Mapping[str, str]
@@ -90,21 +90,21 @@ class StoreMeta:
     """Counts from reading a file. A row may be blank, a duplicate and short at once."""
 
     roles: tuple[str, ...]
-    rows: int  # read, empty lines aside
-    left_out: int  # by data.where; the counts below are of the others
-    blank: int  # with an empty text, or one of white space only
-    duplicates: int  # equal to an earlier row in all texts, label and score as they are written
-    empty_lines: int  # no rows: ends of documents, or between the rows of a table
+    rows: int  # all rows of the file; empty lines are not rows
+    left_out: int  # rows excluded by data.where, which the following counts do not include
+    blank: int  # rows with an empty text, or a text of white space only
+    duplicates: int  # rows equal to an earlier one in all texts, and in label and score as they are written
+    empty_lines: int  # lines that end documents, or lie between the rows of a table
     kept: int
-    documents: int | None  # None unless contiguous
+    documents: int | None  # None unless the rows were read as contiguous
     labels: tuple[str, ...]  # names of the classes, in sorted order
-    digest: str  # sha256 over the roles, the kept rows' texts and their documents
-    short: int = 0  # with a text of fewer characters than data.min_characters, left out
+    digest: str  # sha256 of the roles, the kept rows' texts and their documents
+    short: int = 0  # rows left out for a text of fewer characters than data.min_characters
 
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
-    """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
-    plain = settings.format == "text" and settings.lines_per_row == 1  # line_blocks gives the same, sooner
+    """Read `path` once, fill `folder` and return the counts. Raises DataError for a fault of the file or without a row."""
+    plain = settings.format == "text" and settings.lines_per_row == 1  # line_blocks reads the same rows faster
     on_read = None if plain else on_bytes
     reader = read_rows(path, settings.format, settings.columns, settings.where, on_read, settings.lines_per_row)
     with ExitStack() as stack:
@@ -131,8 +131,8 @@ class _Writer:
     def __init__(self, path: Path, folder: Path, settings: ReadSettings, roles: tuple[str, ...], stack: ExitStack) -> None:
         self.path, self.settings, self.roles = path, settings, roles
         self.blank = self.duplicates = self.short = self.empty_lines = self.kept = self.rows_read = 0
-        self.documents = 0  # with a row that is kept
-        self._part, self._last_part = 0, -1  # the part between empty lines that is being read; that of the last row kept
+        self.documents = 0  # number of documents with a kept row
+        self._part, self._last_part = 0, -1  # the current part between empty lines, and the last kept row's
         self.classes: dict[str, int] = {}  # label -> number, in order of appearance
         self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
         self._earlier = EarlierRows()
@@ -155,21 +155,21 @@ class _Writer:
         self._pending_bytes = 0
 
     def add(self, line: int, texts: tuple[str, ...]) -> None:
-        """One row of the file, or one of its empty lines."""
+        """Add one row of the file, or an empty line, for which `texts` is ()."""
         blank = not all(map(str.strip, texts))
         if not texts or (blank and self.settings.contiguous and self.settings.format == "text"):
             self.empty_lines += 1
             self._part += 1
             return
         fields = [text.encode("utf-8") for text in texts]
-        record = b"".join(b"%d:%b" % (len(field), field) for field in fields)  # no two rows give the same bytes
+        record = b"".join(b"%d:%b" % (len(field), field) for field in fields)  # unambiguous by the lengths
         self._buffer([line], [self._part], [blank], [[field] for field in fields], [record])
         self._pending_bytes += len(record)
         if len(self._numbers) >= _ROWS or self._pending_bytes >= _BYTES:
             self.flush()
 
     def add_lines(self, start: int, texts: list[str], fields: list[bytes]) -> None:
-        """Lines of plain text, the first of them the file's line `start`: as text, and in UTF-8."""
+        """Add lines of plain text, as texts and as UTF-8 bytes; start: the number of the first line."""
         numbers: Sequence[int] = range(start, start + len(texts))
         blank = [not text or text.isspace() for text in texts]
         parts = [self._part] * len(texts)
@@ -190,7 +190,7 @@ class _Writer:
     def _buffer(
         self, numbers: Sequence[int], parts: list[int], blank: list[bool], fields: list[list[bytes]], records: list[bytes]
     ) -> None:
-        """Rows as columns: a tuple a row would be one more thing for the garbage collector to look at."""
+        """Append rows, given as columns: a tuple for each row would burden the garbage collector."""
         self._numbers += numbers
         self._parts += parts
         self._blank += blank
@@ -199,7 +199,7 @@ class _Writer:
             column += values
 
     def flush(self) -> None:
-        """Write the buffered rows that are kept."""
+        """Count the buffered rows and write those that are kept."""
         fresh = self._earlier.fresh([blake2b(record, digest_size=SIZE).digest() for record in self._records])
         self.rows_read += len(fresh)
         self.blank += sum(self._blank)
@@ -216,7 +216,7 @@ class _Writer:
             self._numbers, self._parts = list(compress(self._numbers, chosen)), list(compress(self._parts, chosen))
             self._records, *self._fields = (list(compress(column, chosen)) for column in (self._records, *self._fields))
         if self.settings.contiguous:
-            documents = []  # of each row, from 0; the digest is of rows and documents
+            documents = []  # each row's document, from 0, which is part of the digest
             for part, record in zip(self._parts, self._records, strict=True):
                 self.documents += part != self._last_part
                 self._last_part = part
@@ -236,7 +236,7 @@ class _Writer:
         self._clear()
 
     def _short(self) -> NDArray[np.bool_]:
-        """Return (n,) which of the buffered rows have a text of too few characters, white space at its ends not counted."""
+        """Return bool (n,), which buffered rows have a text that is too short, not counting white space at its ends."""
         fewest = self.settings.min_characters
         if not fewest:
             return np.zeros(len(self._numbers), dtype=np.bool_)
@@ -268,7 +268,7 @@ class _Writer:
 
 
 def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:
-    """Give the classes numbers in the sorted order of their names instead of the order of appearance."""
+    """Renumber the classes of the written labels in the sorted order of their names."""
     number = np.zeros(len(classes), np.int32)
     for new, name in enumerate(sorted(classes)):
         number[classes[name]] = new

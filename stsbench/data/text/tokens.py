@@ -1,4 +1,4 @@
-"""Token ids of training text: computed once and kept on disk, or when a batch asks for them."""
+"""Token ids of training text, either computed once and kept on disk, or computed for each batch."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from stsbench.wording import counted
 
 META = "meta.json"
 _VERSION = 1
-_CHUNK = 10_000  # texts handed to the tokenizer at a time
-_CHUNK_BYTES = 4 * 1024 * 1024  # texts that are not cut may have any length
-Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
-_LOOKED_AT = 10_000  # texts of a role that the share of those cut is estimated from
+_CHUNK = 10_000  # texts that are tokenised at a time
+_CHUNK_BYTES = 4 * 1024 * 1024  # limit for chunks of whole texts, which may have any length
+Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and the number of truncated texts
+_LOOKED_AT = 10_000  # texts of a role from which the share of truncated texts is estimated
 
 
 def tokenised(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str], *,
     log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
 ) -> TokenStore:
-    """Return token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with
-    truncation.
+    """Return the token ids of all texts of `roles` (except label and score) from a transformers `tokenizer` with truncation,
+    kept on disk.
 
-    tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
-    ones included, or None for the word pieces of whole texts, however long, without special tokens (`whole`); log: called
-    with one line when there is something to tokenise; progress: called with the number of texts just done.
-    The tokenizer's stored truncation and padding have no effect and are left as they were. Raises DataError, one line.
+    tokenizer_digest: digest of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens,
+    including special ones, or None for whole texts of any length without special tokens (`whole`); log: called with one line
+    before texts are tokenised; progress: called with the number of texts just done.
+    The tokenizer's stored truncation and padding have no effect and do not change. Raises DataError, one line.
     """
     roles = text_roles(roles)
     if max_length is not None:
@@ -77,21 +77,21 @@ def check_max_length(tokenizer: Any, max_length: int) -> None:
 def tokens_key(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str]
 ) -> str:
-    """Return sha256 over all that the ids follow from: the texts, the tokenizer and its versions, the length, the roles."""
+    """Return the sha256 of all that determines the ids: texts, tokenizer, versions of its libraries, length and roles."""
     import tokenizers
     import transformers
 
-    # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
+    # Class and special tokens may come from the model's config.json, which the digest of the tokenizer's files leaves out.
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
-    versions = [tokenizers.__version__, transformers.__version__]  # a new release may split a text otherwise
+    versions = [tokenizers.__version__, transformers.__version__]  # a new release may tokenise differently
     parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), versions]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class TokenStore:
-    """Token ids of a TextStore's rows.
+    """Token ids of a TextStore's rows, on disk.
 
-    truncated: role -> how many texts were cut; digest: sha256 over the ids themselves.
+    truncated: role -> number of texts that were truncated; digest: sha256 of the ids.
     """
 
     def __init__(self, folder: Path, roles: Sequence[str], max_length: int | None) -> None:
@@ -102,23 +102,23 @@ class TokenStore:
         self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Return token ids of a role's text, one read-only int32 array per row, special tokens included."""
+        """Return the token ids of a role's texts, special tokens included, one read-only int32 array per row."""
         ids = self._ids[role]
         return [ids[int(row)] for row in rows]
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """Return int64 (n,): tokens of each row's text."""
+        """Return int64 (n,), the number of tokens of each row's text."""
         return self._ids[role].lengths()
 
     def highest(self) -> NDArray[np.int32]:
-        """Return int32 (roles,): the highest id of each role's texts, of those that have any."""
+        """Return int32, at most one number per role: the highest id of the role's texts, unless it has no tokens."""
         values = (self._ids[role].values for role in self.roles)
         return np.array([array.max() for array in values if len(array)], dtype=np.int32)
 
 
 def _chunks(store: TextStore, role: str, bounded: bool) -> Iterator[range]:
-    """Yield the store's rows in order, so many at a time. bounded: their bytes are bounded, too, but for one text alone.
-    Of texts that are cut they are not: the digest, which holds the lengths chunk by chunk, would be another than it was."""
+    """Yield the store's rows in order, in chunks. bounded: limit also the bytes of a chunk of several texts. Chunks of
+    truncated texts have no such limit, as the digest depends on the chunks and must not change."""
     sizes = store.sizes(role) if bounded else np.zeros(len(store), np.int64)
     start = size = 0
     for row, bytes_ in enumerate(sizes.tolist()):
@@ -149,12 +149,12 @@ def _write(
 
 @contextmanager
 def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
-    """Yield the tokenizer, cut at `max_length` as transformers cuts and without padding, for as long as the block lasts."""
+    """Yield a function that tokenises as transformers does, truncated at `max_length`, without padding, in the block."""
     if not getattr(tokenizer, "is_fast", False):
         yield lambda texts: _slow(tokenizer, texts, max_length)
         return
     backend = tokenizer.backend_tokenizer
-    encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)  # fast: without offsets
+    encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)  # faster, as it computes no offsets
 
     def encode(texts: list[str]) -> tuple[list[list[int]], int]:
         encodings = encode_batch(texts)
@@ -168,10 +168,10 @@ def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
 
 @contextmanager
 def whole(tokenizer: Any) -> Iterator[Encode]:
-    """Yield the tokenizer's word pieces of whole documents: neither cut nor padded, and without special tokens.
+    """Yield a function that tokenises whole documents: without truncation, padding and special tokens.
 
-    White space becomes single spaces, with one in front: the first word is then spelled as it is elsewhere, also by the
-    byte-level tokenizers of RoBERTa's kind.
+    White space becomes single spaces, with one in front, so that byte-level tokenizers such as RoBERTa's split the first
+    word as they do within a text.
     """
 
     def spaced(texts: list[str]) -> list[str]:
@@ -190,7 +190,7 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
 
 @contextmanager
 def keep_settings(tokenizer: Any) -> Iterator[None]:
-    """Restore a tokenizer's padding and truncation at the end of the block: each call of a fast one changes them."""
+    """Restore a tokenizer's padding and truncation after the block, as each call of a fast tokenizer changes them."""
     if not getattr(tokenizer, "is_fast", False):
         yield
         return
@@ -198,7 +198,7 @@ def keep_settings(tokenizer: Any) -> Iterator[None]:
     stored = backend.truncation, backend.padding
     try:
         yield
-    finally:  # the object is shared: what is tokenised elsewhere must not be cut in silence
+    finally:  # other code shares the tokenizer, and its texts must not be truncated silently
         backend.no_truncation() if stored[0] is None else backend.enable_truncation(**stored[0])
         backend.no_padding() if stored[1] is None else backend.enable_padding(**stored[1])
 
@@ -211,10 +211,10 @@ def _slow(tokenizer: Any, texts: list[str], max_length: int) -> tuple[list[list[
 
 
 class TokensOnDemand:
-    """As TokenStore, for the same arguments as `tokenised`: the same ids, without a wait for those of all texts.
+    """Token ids as in the TokenStore that `tokenised` returns for the same arguments, but computed for each batch.
 
-    digest: sha256 over all that the ids follow from (text, tokenizer, length), which is known before they are; truncated:
-    role -> None, as nobody has counted. Raises DataError, one line.
+    digest: sha256 of all that determines the ids (texts, tokenizer, length), not of the ids as in TokenStore; truncated:
+    role -> None, as truncated texts are not counted. Raises DataError, one line.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class TokensOnDemand:
         )
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Return token ids of a role's text, one read-only int32 array per row, special tokens included."""
+        """Return the token ids of a role's texts, special tokens included, one read-only int32 array per row."""
         if self._all is not None:
             return self._all.ids(role, rows)
         with cutting(self._tokenizer, self.max_length) as encode:
@@ -243,13 +243,13 @@ class TokensOnDemand:
         return arrays
 
     def lengths(self, role: str) -> NDArray[np.int64]:
-        """Return int64 (n,): tokens of each row's text. Whoever asks waits for the ids of all texts, which are then kept."""
+        """Return int64 (n,), the number of tokens of each row's text; the first call tokenises and stores all texts."""
         if self._all is None:
             self._all = self._build()
         return self._all.lengths(role)
 
     def share_cut(self) -> float:
-        """Of texts evenly spread over the rows, the share that is cut at max_length."""
+        """Return the share, from 0 to 1, of texts truncated at max_length, estimated from evenly spaced rows."""
         rows = np.unique(np.linspace(0, len(self._store) - 1, _LOOKED_AT).astype(np.int64))
         with cutting(self._tokenizer, self.max_length) as encode:
             cut = [encode(self._store.texts(role, rows))[1] for role in self.roles]

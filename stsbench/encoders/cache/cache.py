@@ -1,5 +1,5 @@
-"""Embeddings kept on disk: FOLDER/<key of an encoder>/<shard>; within a shard a text's sha256 is the key. The key of an
-encoder is made by `encode.cache_key`.
+"""The cache of embeddings on disk: FOLDER/<key of an encoder>/<shard>; within a shard a text's sha256 is the key. The key
+of an encoder is made by `encode.cache_key`.
 
 Every `put` writes one new file under a name nobody else uses, and no file is ever changed, so any number of processes
 can share a folder without locks. What is lost (evicted, damaged, never written) is computed again.
@@ -52,11 +52,11 @@ _STALE_SECONDS = 24 * 3600  # a temporary file this old belongs to a process tha
 
 
 class DamagedShardError(Exception):
-    """The file is cut short, altered, or of another layout."""
+    """Raised for a shard that is cut short, altered, or of another layout."""
 
 
 def text_digest(text: str) -> bytes:
-    """Return the 32 bytes that stand for a text."""
+    """Return the sha256 of a text, 32 bytes: its key in a shard."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -65,12 +65,12 @@ def _check(vector: memoryview) -> bytes:
 
 
 def _start(n: int) -> int:
-    """Return where the vectors begin."""
+    """Return the offset in bytes of the vectors in a shard of n texts."""
     return -(-(_HEADER.size + n * _PER_TEXT) // 64) * 64
 
 
 def shard_bytes(n: int, d: int) -> int:
-    """Return size of the file that holds n vectors of d numbers."""
+    """Return the size in bytes of a shard of n vectors of d numbers."""
     return _start(n) + 4 * n * d
 
 
@@ -95,7 +95,7 @@ def _shape(header: bytes, size: int) -> tuple[int, int]:
     if len(header) < _HEADER.size or not header.startswith(MAGIC):
         raise DamagedShardError("no embedding shard of this version")
     n, d = _SIZES.unpack(_HEADER.unpack(header)[1])
-    if n < 1 or d < 1 or shard_bytes(n, d) != size:  # before n decides how much is read
+    if n < 1 or d < 1 or shard_bytes(n, d) != size:  # checked before n decides how much is read
         raise DamagedShardError(f"{size} bytes, where {n} vectors of {d} numbers take {shard_bytes(n, d)}")
     return n, d
 
@@ -137,7 +137,7 @@ def read_rows(
 
 @dataclass(frozen=True)
 class CacheHits:
-    """mask: bool (n,), the texts found; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: (n,)."""
+    """Texts found. mask: bool (n,), which; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: (n,)."""
 
     mask: NDArray[np.bool_]
     vectors: NDArray[np.float32] | None
@@ -146,7 +146,7 @@ class CacheHits:
 
 @dataclass(frozen=True)
 class CacheNote:
-    """What is kept beside an encoder's embeddings: its spec, the versions of its libraries, and how it was batched."""
+    """A note stored beside an encoder's embeddings: its spec, the versions of its libraries, and how it was batched."""
 
     spec: Mapping[str, Any] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -155,17 +155,17 @@ class CacheNote:
 
 @dataclass(frozen=True)
 class CachedEncoder:
-    """What the cache holds of one encoder: what was kept beside it, texts, bytes, and when it was last used (Unix time)."""
+    """One encoder's entry in the cache: its note, number of texts, bytes, and time of last use (Unix time)."""
 
     key: str
-    about: CacheNote  # an empty one where nothing was kept, or where it cannot be read
+    about: CacheNote  # empty where there is none, or where it cannot be read
     texts: int
     bytes: int
     used: float
 
 
 class EmbeddingCache:
-    """A folder of embeddings, at most `max_bytes` of them (None: no limit), the least recently used going first.
+    """A folder of embeddings, of at most `max_bytes` (None: no limit); the least recently used are deleted first.
 
     It never fails a run: what goes wrong is logged as a warning, kept in `warnings`, and treated as not cached.
     """
@@ -180,12 +180,12 @@ class EmbeddingCache:
 
     @classmethod
     def from_options(cls, options: CacheOptions) -> EmbeddingCache | None:
-        """Return the cache that a user asks for, None where there is to be none."""
+        """Return the cache that a user's options ask for, None for no cache."""
         folder = options.cache_dir or cache_root() / "embeddings"
         return None if options.no_cache else cls(folder, int(options.cache_limit * 1e9))
 
     def get(self, key: str, texts: Sequence[str]) -> CacheHits:
-        """Return what is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
+        """Return the stored vectors of n distinct `texts`. A damaged file is deleted, and its texts count as not found."""
         wanted = {text_digest(text): position for position, text in enumerate(texts)}
         mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
         vectors: NDArray[np.float32] | None = None
@@ -208,7 +208,7 @@ class EmbeddingCache:
                 continue
             if vectors is None:
                 vectors = np.zeros((len(texts), its.shape[1]), dtype=np.float32)
-            if its.shape[1] != vectors.shape[1]:  # older rows of another width: the newest count
+            if its.shape[1] != vectors.shape[1]:  # older vectors of another width are ignored
                 continue
             vectors[positions], truncated[positions], mask[positions] = its, cut, True
             wanted = {digest: position for digest, position in wanted.items() if not mask[position]}
@@ -219,7 +219,7 @@ class EmbeddingCache:
         return CacheHits(mask, vectors, truncated)
 
     def put(self, key: str, texts: Sequence[str], encoded: Encoded) -> None:
-        """Store n distinct texts' dense vectors (n, d). A full disk costs a warning and ends writing, nothing more."""
+        """Store dense vectors (n, d) of n distinct texts. If writing fails, warn, and store nothing more in this run."""
         if not len(texts) or not self._writable:
             return
         size = shard_bytes(*encoded.vectors.shape)
@@ -239,18 +239,18 @@ class EmbeddingCache:
             self._keep_within(self.max_bytes, size)
 
     def note(self, key: str, note: CacheNote) -> None:
-        """Keep beside an encoder's embeddings what its key stands for."""
+        """Store a note beside an encoder's embeddings, which says what its key stands for."""
         path = self._home(key) / _ABOUT
         if self._writable and not path.exists():
             with contextlib.suppress(OSError, StsbenchError), atomic_write(path) as stream:
                 json.dump(asdict(note), stream, indent=1)
 
     def about(self, key: str) -> CacheNote:
-        """Return what `note` kept; an empty one where there is none to be read."""
+        """Return the stored note of an encoder; an empty one where none can be read."""
         return _note(self._home(key) / _ABOUT)
 
     def size(self) -> int:
-        """Return bytes of all embeddings stored."""
+        """Return the bytes of all stored embeddings."""
         return sum(size for _, size, _ in self._stats())
 
     def clear(self) -> int:
@@ -267,7 +267,7 @@ class EmbeddingCache:
         return freed
 
     def encoders(self) -> list[CachedEncoder]:
-        """Return what is stored, encoder by encoder, the most recently used first. Files that cannot be read are left
+        """Return an entry for each stored encoder, the most recently used first. Files that cannot be read are left
         out."""
         entries = []
         for home in self._homes():
@@ -285,8 +285,8 @@ class EmbeddingCache:
     def _keep_within(self, limit: int, size: int) -> None:
         """Account for a file of `size` bytes that was just written, and evict where the limit is passed.
 
-        To scan the folder takes time in proportion to its files. It is scanned at first, when the total passes the limit,
-        and when this process has written a share of the limit since, as others may write, too.
+        Scanning the folder takes time in proportion to its files. It is scanned at the first call, when the total passes the
+        limit, and when this process has written a share of the limit since, as other processes may write, too.
         """
         self._unscanned += size
         if self._total is not None:
@@ -299,9 +299,9 @@ class EmbeddingCache:
             self._warn(f"cannot look through the cache {self.folder}: {error.strerror or error}; nothing is evicted")
 
     def _evict(self, limit: int) -> int:
-        """Delete least recently used files until the rest fits; and what killed processes left behind. Returns the rest.
+        """Delete the least recently used files until the rest fits, and what killed processes left. Returns bytes left.
 
-        Where files are many, some more go, so that the next ones need no scan.
+        More files are deleted, down to a share (_SLACK) below the limit, so that the next writes need no scan.
         """
         entries = sorted(self._stats())
         total = sum(size for _, size, _ in entries)
@@ -333,16 +333,16 @@ class EmbeddingCache:
         return self.folder / key
 
     def _newest_first(self, key: str) -> list[Path]:
-        """Return an encoder's files; none, and a warning, where the folder cannot be read."""
+        """Return an encoder's files, the newest first; warn, and return none, where the folder cannot be read."""
         home = self._home(key)
         try:
             return sorted(home.glob(f"*{_SUFFIX}"), reverse=True)
-        except OSError as error:  # above all no file descriptor left
+        except OSError as error:  # mostly too many open files
             self._warn(f"cannot read the cache {self.folder}: {error.strerror or error}; going on without it")
             return []
 
     def _homes(self) -> list[Path]:
-        """Return the folders the cache made; --cache may point at a folder that holds other things as well."""
+        """Return the folders that the cache made: the folder of --cache may hold others as well."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return [path for path in self.folder.iterdir() if _KEY.fullmatch(path.name) and path.is_dir()]
         return []

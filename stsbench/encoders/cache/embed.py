@@ -1,6 +1,6 @@
-"""The vectors of every text of a run, encoded once and asked for by text.
+"""The vectors of a run: each text is encoded once, and looked up afterwards.
 
-They are held in memory, and what is more than 256 MiB in a file without a name.
+They are held in memory; dense vectors of more than 256 MiB in an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_ro
 from stsbench.registry import calling, resolve
 
 IN_MEMORY = 1 << 28  # bytes of dense vectors
-_BLOCK = 65_536  # texts that are encoded, and whose vectors are looked at, together
-_UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits
+_BLOCK = 65_536  # texts that are encoded, or whose vectors are read, at a time
+_UNIT = 5e-3  # largest deviation from length 1 of a vector that was normalised and then rounded to 16 bits
 
 
 class HeldVectors:
-    """float32 (n, d) vectors, dense or CSR, appended in blocks and read by the numbers of their rows.
+    """float32 (n, d) vectors, dense or CSR, appended in blocks and read by row number.
 
-    A file that is mapped counts as memory only while it is read, and it is gone with the process, however that ends. It lies
-    in the user cache, since a system's folder for temporary files is often memory itself.
+    The file is mapped into memory only while it is read, and disappears with the process, however the process ends. It lies
+    in the user's cache folder, since a system's folder for temporary files is often held in memory.
     """
 
     def __init__(self) -> None:
         self.shape = (0, 0)
         self._blocks: list[Any] = []
         self._file: IO[bytes] | None = None
-        self._lost = ""  # why the file cannot be trusted any more: half a block in it would move all rows behind it
+        self._lost = ""  # why the file cannot be used any more: a block written in part would shift all rows behind it
 
     def append(self, vectors: Any) -> None:
-        """Add k rows. EncoderError, one line: they have another width, or no room on the disk."""
+        """Append (k, d) vectors. EncoderError, one line: they have another width, or the disk is full."""
         rows, width = vectors.shape
         before = self.shape[0]
         if issparse(vectors):  # a vocabulary grows with every text
@@ -60,7 +60,7 @@ class HeldVectors:
         self.shape = (before + rows, width)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Any:
-        """Return the vectors of these rows, a copy. EncoderError: they could not be written."""
+        """Return a copy of these rows. EncoderError: vectors could not be written to the disk."""
         if self._lost:
             raise EncoderError(self._lost)
         if self._file is not None:
@@ -104,31 +104,31 @@ class _Encoded:
 
 
 class Embed:
-    """Text -> vector. `add` encodes; a call looks up, and encodes what nobody added before."""
+    """Vectors of texts, each encoded once. `add` encodes; a call returns vectors, and encodes the texts not added before."""
 
     def __init__(self, encoder: Encoder, cache: EmbeddingCache | None = None, progress: Progress | None = None) -> None:
         encoder.use_cache(cache)
         self.encoder = encoder
         self.progress = progress
         self.task: TextTask | None = None  # see `for_task`
-        self.read: dict[str, EncoderSpec] = {}  # with a task, role or "text" -> what has read such texts
-        self.cut = 0  # with a task, pairs that a similarity without vectors has cut
+        self.read: dict[str, EncoderSpec] = {}  # with a task: role, or "text" for none -> spec of what has read such texts
+        self.cut = 0  # pairs that a similarity without sentence vectors has cut
         self._cache, self._done = cache, _Encoded()
         self._fitted: dict[str, Embed] = {}
         self._roles: dict[tuple[str | None, str | None], Embed] = {}
         self._tasks: dict[TextTask, Embed] = {}
         self._asked, self._root = encoder, self
-        self.whole = self  # what holds the vectors: that of a view for a task is the same for all that read alike
+        self.whole = self  # holds the vectors; views for tasks that read texts in the same way share it
 
     @property
     def spec(self) -> EncoderSpec:
-        """Return the encoder's."""
+        """Return the encoder's spec."""
         return self.encoder.spec
 
     @property
     def identity(self) -> EncoderSpec:
-        """Return the spec by which records know the encoder, the same whatever its texts are read behind
-        (`Encoder.identity`)."""
+        """Return the spec that records hold (`Encoder.identity`), the same for all prompts; with the state of the
+        post-processing."""
         named = self._asked.identity
         if named is self._asked.spec:
             return self.spec
@@ -142,7 +142,7 @@ class Embed:
 
     @property
     def dimension(self) -> int:
-        """Return the width of the vectors; 0 before any text was encoded, in whatever role."""
+        """Return the width of the vectors; 0 before a text of any role was encoded."""
         if self._done.row:
             return self._done.vectors.shape[1]
         return next((width for embed in self._variants() if (width := embed.dimension)), 0)
@@ -153,7 +153,7 @@ class Embed:
         return self.encoder.equal_lengths or any(embed.equal_lengths for embed in self._variants())
 
     def add(self, texts: Sequence[str]) -> None:
-        """Encode those of `texts` that are not held yet. Raises EncoderError where that gives no vectors."""
+        """Encode those of `texts` that are not held yet. Raises EncoderError where the encoder fails."""
         done = self._done
         if self.task is not None:
             self.read["text"] = self.spec
@@ -176,8 +176,8 @@ class Embed:
         return self.encoder.of_call(self._done.vectors[self._rows(texts)])
 
     def similarity(self, first: Sequence[str], second: Sequence[str], name: str = "cosine") -> NDArray[np.float64]:
-        """Return float64 (n,): text i of the first with text i of the second (`paired_similarity`), some vectors at a
-        time; by a similarity of GROUP without vectors, `cut` then counts pairs."""
+        """Return float64 (n,) similarities of text i of `first` to text i of `second` (`paired_similarity`), computed in
+        blocks; a similarity without sentence vectors (GROUP) adds the pairs that it truncates to `cut`."""
         if name not in SIMILARITIES:
             if self.task is not None:
                 self.read["text"] = self.spec
@@ -191,9 +191,9 @@ class Embed:
     def for_set(
         self, texts: Sequence[str], source: str, by_role: Mapping[str | None, Sequence[str]] = MappingProxyType({})
     ) -> Embed:
-        """Return this, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
+        """Return the Embed of the encoder fitted on `texts`, known as `source`; itself, if it needs no fitting on each set.
 
-        by_role: the same texts by their role. An encoder that was fitted before it came here stays as it is.
+        by_role: the same texts by their role. An encoder that was fitted before stays as it is.
         """
         if self.spec.fitted_on is not None:
             return self
@@ -211,30 +211,29 @@ class Embed:
         return embed if self.task is None else embed._read_for(self.task, self.read)
 
     def for_task(self, task: TextTask) -> Embed:
-        """Return the vectors of texts that are read for a task, behind the prompt that the encoder has for it, if it has
-        one.
+        """Return the Embed of texts of a task, read with the encoder's prompt for the task, if it has one.
 
-        Those of a role (`for_role`) are read behind that role's prompt for the task. `read` says how texts were read.
+        Its `for_role` takes the role's prompt for the task, and its `read` says how texts were read.
         """
         return self._root._read_for(task, {} if self.task is None else self.read)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Embed:
-        """Return the vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
+        """Return the Embed of texts of a role, or with `prompt` (Encoder.for_role); itself where that changes nothing."""
         if self.task is None or prompt is not None:
             return self._with_prompt(role, prompt)
         embed = self._with_prompt(*reading(self.encoder.traits, self.task, role))
         self.read[role or "text"] = embed.spec
-        return self.whole if embed is self else embed  # which notes nothing of texts without a role
+        return self.whole if embed is self else embed  # `whole` notes nothing in `read`
 
     def _read_for(self, task: TextTask, read: dict[str, EncoderSpec]) -> Embed:
-        """Return a view of the same vectors: what is encoded for one task is there for all that are read in the same way."""
+        """Return a view for a task; tasks whose texts are read in the same way share their vectors."""
         of_task = self._of_task(task)
         reader = copy.copy(of_task._with_prompt(*reading(of_task.encoder.traits, task, None), anew=True))
         reader.task, reader.read, reader._root = task, read, self
         return reader
 
     def _of_task(self, task: TextTask) -> Embed:
-        """For an encoder that is told the task itself, what holds the vectors of its texts."""
+        """Return the Embed of a task's texts for an encoder that takes the task as an input; itself for any other."""
         encoder = self.encoder.for_task(task)
         if encoder is self.encoder:
             return self
@@ -248,7 +247,7 @@ class Embed:
         return embed
 
     def _with_prompt(self, role: str | None, prompt: str | None, anew: bool = False) -> Embed:
-        """anew: an encoder that was fitted on texts is fitted on them as it reads them now."""
+        """Return the Embed of a role and a prompt. anew: fit a fitted encoder again on its texts, read with the prompt."""
         encoder = self.encoder.for_role(role, prompt)
         if encoder is self.encoder:
             return self
@@ -257,18 +256,18 @@ class Embed:
         return self._roles[role, prompt]
 
     def _same(self, encoder: Encoder) -> Embed | None:
-        """Return what holds the vectors of an equal encoder: two roles may have one prompt. A function is known by being
-        run."""
+        """Return the Embed of an encoder with an equal spec, as two roles may share a prompt, or None; None for functions,
+        since the spec of one is known only after it has run."""
         if encoder.spec.kind == "callable":
             return None
         return next((embed for embed in (self.whole, *self._variants()) if embed.spec == encoder.spec), None)
 
     def _variants(self) -> list[Embed]:
-        """Return those of roles, prompts and tasks, each with vectors of its own."""
+        """Return the Embeds of roles, prompts and tasks, each with vectors of its own."""
         return [embed for embed in (*self._roles.values(), *self._tasks.values()) if embed is not self.whole]
 
     def unusable(self, texts: Sequence[str]) -> str | None:
-        """Return one line when a text's vector is not finite, else None."""
+        """Return a line on the texts whose vectors are not finite, None if all are finite."""
         self.add(texts)
         bad = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *(
             ~np.isfinite(vectors).all(axis=1) for vectors in self._in_blocks(texts) if not issparse(vectors))]))
@@ -279,15 +278,15 @@ class Embed:
         return np.concatenate([np.zeros(0, dtype=bool), *map(zero_rows, self._in_blocks(texts))])
 
     def _in_blocks(self, texts: Sequence[str]) -> Iterator[Any]:
-        """Yield the vectors of n texts, some at a time unless it matters which texts one call asks for: those of all take
-        as much memory again as what is kept of them."""
+        """Yield the vectors of n texts in blocks, since a copy of all would double the memory; in a single block where a
+        vector depends on the other texts of a call."""
         step = _BLOCK if type(self.encoder).of_call is Encoder.of_call else max(len(texts), 1)
         for start in range(0, len(texts), step):
             yield self(texts[start : start + step])
 
     def all_normalized(self) -> bool:
-        """Return whether all vectors that are held are dense and have length 1, but for those of zeros and not finite ones;
-        False where no other is held."""
+        """Return whether all held vectors are dense and have length 1, apart from zero and non-finite ones; False where
+        there are no others."""
         some = False
         for block in self._in_blocks([*self._done.row]):
             if issparse(block):

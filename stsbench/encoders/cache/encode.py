@@ -23,29 +23,29 @@ from stsbench.errors import DegenerateError, EncoderError
 from stsbench.processes import return_memory
 from stsbench.registry import calling, where
 
-# Raise it with every change that moves the vectors of any encoder: no vector from before is then read again.
+# Increased with every change of the code that changes vectors of any encoder, so that no earlier vector is read again.
 # 2: texts beyond the length up to which BigBird and longrope models share batches; word files with a byte order mark.
-# 3: what the calling program set in torch (autocast, TF32, ...) no longer acts; vectors made with it were kept as float32.
+# 3: torch settings of the calling program (autocast, TF32, ...) have no effect any more; such vectors were kept as float32.
 # 4: texts without padding for more families than BERT and RoBERTa: last digits.
 # 5: frequencies of rotary positions stay float32 beside bfloat16 weights.
 ENCODING = "5"
-# Variables by which the libraries below torch round float32 products, whatever torch is told.
+# Environment variables by which libraries below torch round float32 products, whatever torch's own settings are.
 _ROUNDING = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 
 _ENCODING = "stsbench's encoding"
-_ASKED = 1000  # texts that stand for all
+_ASKED = 1000  # size of the sample of texts that `is_cached` looks up
 CHUNK = 1024  # texts between two writes, for each process: what an interrupted run loses at most
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Return the installed versions of packages, "none" for one that is not installed; and the number of our own way to
-    encode."""
+    """Return the installed versions of packages, "none" for one that is not installed, and ENCODING, the version of
+    stsbench's own encoding."""
     return {_ENCODING: ENCODING, **{name: _version(name) for name in libraries}}
 
 
 def cache_key(encoder: Encoder) -> str:
-    """Return 64 hex digits of the fingerprint, the versions of `Traits.libraries`, ENCODING, what the environment says of
-    rounding, and a pass that the user asked for: whoever doubts one is not answered with its vectors. Raises nothing."""
+    """Return a sha256, 64 hex digits, over the fingerprint, the versions of `Traits.libraries`, ENCODING, rounding set by
+    the environment, and a forward pass that the user chose: who compares passes must not get vectors of another pass."""
     rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
     if encoder.traits.attention != "auto":
         rounding["attention"] = encoder.traits.attention
@@ -55,8 +55,8 @@ def cache_key(encoder: Encoder) -> str:
 
 
 def changed(stored: Mapping[str, str]) -> list[str]:
-    """Return what `versions` says otherwise now, as "torch 2.12 -> 2.13"."""
-    before = {_ENCODING: "1", **stored}  # the first number was not kept
+    """Return the versions that differ now from the `stored` ones, as "torch 2.12 -> 2.13"."""
+    before = {_ENCODING: "1", **stored}  # the first ENCODING was not stored
     return [f"{name} {old} -> {new}" for name, old in before.items() if (new := _version(name)) != old]
 
 
@@ -109,7 +109,7 @@ def encode_cached(
 
 
 def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None) -> bool:
-    """Return whether some of n texts, spread over all, are all in the cache: then `encoder` has probably nothing to
+    """Return whether a sample of n texts, spread over all, is in the cache, so that `encoder` probably has nothing to
     compute."""
     if cache is None or not encoder.cacheable:
         return False
@@ -120,7 +120,7 @@ def is_cached(encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | No
 def _through(
     encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None, tolerant: bool
 ) -> Encoded:
-    """Return the same for distinct texts and a cache."""
+    """Return what `encode_cached` returns, for distinct texts and a cache."""
     key = cache_key(encoder)
     hits = cache.get(key, texts)
     vectors, truncated = hits.vectors, hits.truncated
@@ -128,7 +128,7 @@ def _through(
     if progress is not None and len(missing) < len(texts):
         progress(len(texts) - len(missing))
     if not len(missing):
-        if cache.about(key).equal_lengths:  # as the run that computed them found out
+        if cache.about(key).equal_lengths:  # noted by the run that computed them
             encoder.keep_lengths_apart()
         return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress, tolerant)
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
@@ -160,7 +160,7 @@ def _through(
 
 
 def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant: bool) -> Encoded:
-    """Run and check; whatever the encoder leaves unreported, progress is told at the end."""
+    """Return the checked result of `run`; texts that the encoder did not report to `progress` are reported at the end."""
     done = 0
 
     def count(finished: int) -> None:
@@ -211,8 +211,8 @@ def checked(spec: EncoderSpec, texts: Sequence[str], encoded: Encoded, tolerant:
 
 
 def within_float16(spec: EncoderSpec, texts: Sequence[str], vectors: Any) -> None:
-    """Raise DegenerateError, one line, for a text whose vector (n, d) is beyond float16's numbers, where that computes
-    it."""
+    """Raise DegenerateError, one line, if an encoder that computes in float16 has a text whose vector, of (n, d), is not
+    finite."""
     if spec.dtype == "float16":
         checked(spec, texts, Encoded(vectors, np.zeros(len(texts), dtype=np.bool_)))
 

@@ -1,4 +1,4 @@
-"""An encoder in the form that mteb calls: every text is encoded once, whatever its tasks ask for."""
+"""An encoder with the interface that mteb calls; each text is encoded once, however many tasks hold it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def to_mteb(model: Any) -> MtebEncoder:
-    """Return `model`, whatever load_encoder takes, as one of mteb's own: `mteb.evaluate(to_mteb(model), tasks)`.
+    """Return `model`, anything that load_encoder takes, as a model of mteb: `mteb.evaluate(to_mteb(model), tasks)`.
 
-    Prompts and similarity are those that the model's author stores, as mteb has them of a SentenceTransformer. Every text is
-    encoded once, whatever the tasks; an encoder itself, which mteb takes as well, encodes it anew for each task. mteb's
-    result cache knows both by their fingerprint; one that has none is never answered from there. Errors as load_encoder's.
+    Prompts and similarity are those that the model's author stores, as mteb takes them from a SentenceTransformer. Each text
+    is encoded once for all tasks; an Encoder, which mteb takes as well, encodes it again for each task. mteb's result cache
+    finds both by their fingerprint, and never answers for a model without one. Errors are those of load_encoder.
 
     >>> from stsbench import to_mteb
     >>> to_mteb("lexical:token-set").mteb_model_meta.name
@@ -41,17 +41,17 @@ def to_mteb(model: Any) -> MtebEncoder:
 class MtebEncoder:
     """mteb's EncoderProtocol over an `Embed`: texts are encoded once each, whatever mteb asks for, and cached if it caches.
 
-    `texts`: every distinct text asked for so far, by what read it: behind another prompt, another encoder. Prompts that the
-    model's author stored are chosen as mteb chooses them for sentence-transformers; `prompted`: each that was, by the role
-    it was used in.
+    `texts`: every distinct text so far, by the Embed that read it, of which each prompt has its own. Prompts that the
+    model's author stored are chosen as mteb chooses them for sentence-transformers; `prompted`: those used so far, by the
+    role of the texts.
     """
 
     def __init__(self, embed: Embed) -> None:
         self.embed = embed
         self.texts: dict[Embed, dict[str, None]] = {}
         self.prompted: dict[str, str] = {}
-        # mteb answers from its result cache by name and revision. What an unnamed callable computes can change while
-        # neither does: a revision that never comes back keeps old scores from being taken for its new ones.
+        # mteb's result cache goes by name and revision. What a callable without a fingerprint computes can change while
+        # both stay: a random revision keeps its old scores from being taken for new ones.
         unseen = embed.spec.kind == "callable" and not embed.encoder.cacheable
         self._suffix = f"-{uuid.uuid4().hex[:12]}" if unseen else ""
 
@@ -63,7 +63,7 @@ class MtebEncoder:
 
         Raises ScoreError for inputs without text, and for vectors that are not finite.
         """
-        if (model := self._model) is not None and not model.by_prompt:  # it may read other columns than the text
+        if (model := self._model) is not None and not model.by_prompt:  # mteb's own model may read more than the text
             read = model.for_task(_about(task_metadata)).for_role(_role(prompt_type))
             self._note(read, prompt_type)
             about = {"task_metadata": task_metadata, "hf_split": hf_split, "hf_subset": hf_subset}
@@ -81,8 +81,8 @@ class MtebEncoder:
         return vectors.toarray() if issparse(vectors) else vectors
 
     def _embed(self, task_metadata: Any, prompt_type: Any) -> Embed:
-        """Return the encoder as it reads the texts of the task and the side; `prompted` gets what is not its default
-        prompt."""
+        """Return the Embed of the texts of a task and a role; a prompt other than the encoder's default is noted in
+        `prompted`."""
         role, embed = _role(prompt_type), self.embed.for_task(_about(task_metadata))
         embed = embed if role is None else embed.for_role(role)
         if embed.spec.prefix != self.embed.identity.prefix:
@@ -94,7 +94,7 @@ class MtebEncoder:
 
     @property
     def _model(self) -> Any:
-        """Return the encoder, where it is one of mteb's own models."""
+        """Return the encoder if it is one of mteb's own models, else None."""
         encoder = self.embed.encoder
         return encoder if hasattr(encoder, "encode_batches") else None
 
@@ -143,8 +143,8 @@ def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
 
 
 def model_name(spec: EncoderSpec) -> str:
-    """Return a Hub id, or mteb's own name, as it is; for a folder, or another kind of encoder, `stsbench/` and its last
-    name."""
+    """Return mteb's own name of the model, or its Hub id; for a folder or another kind of encoder `stsbench/` and the last
+    part of its name."""
     if "model" in spec.options:
         return str(spec.options["model"])
     if spec.kind.endswith("transformers") and _HUB_ID.fullmatch(spec.name) and not Path(spec.name).exists():

@@ -1,1 +1,1 @@
-"""From token ids to hidden states to vectors: checkpoints, batches, packed and padded passes, poolers."""
+"""Forward passes, from token ids to hidden states to vectors: checkpoints, batches, packed and padded passes, poolers."""

@@ -1,10 +1,10 @@
-"""The attention of a batch that is one row of tokens, text after text: each text attends to itself alone.
+"""Attention without padding: a batch is one row of tokens, text after text, and each text attends only to itself.
 
-Registered with transformers under NAME, so that whatever model asks transformers for its attention takes it, with its own
-windows and its own direction: they are read off the mask that the model asks for. Outside such a pass the name means sdpa.
+It is registered with transformers under NAME, so that any model that takes its attention from transformers can use it, with
+its own windows and direction, which are read off the mask that the model asks for. Outside such a pass NAME means sdpa.
 
 MPNet's scores have a bias for each distance between two tokens, which transformers computes inside MPNet's layers, whatever
-attention is asked for. Here they ask as those of other models do, and the distances are those within a text.
+attention is set. `adapt` makes these layers call the attention as other models do, with distances within a text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from stsbench.encoders.forward.batching import Groups, Slots
 
 NAME = "stsbench"
-_SAMPLED = 17  # queries of the longest text by which a mask is read
-_ELSEWHERE = {  # what models hand on that is no business of attention, or that the mask says already
+_SAMPLED = 17  # queries of the longest text by which a mask is tested
+_ELSEWHERE = {  # arguments that models pass on and that do not concern attention, or that the mask implies
     "cache_position", "deterministic", "is_causal", "output_attentions", "output_hidden_states", "output_router_logits",
     "position_embeddings", "position_ids", "sliding_window", "use_cache",
 }
@@ -41,12 +41,12 @@ _borrowed: dict[int, tuple[int, str]] = {}  # id of a config -> passes that run 
 
 
 class UnknownAttentionError(Exception):
-    """A model's attention cannot be computed over a row of texts; says why, for the end of a sentence."""
+    """Raised where a model's attention cannot be computed over a row of texts; its text ends a sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How many tokens before and behind its own a token attends to; -1: all."""
+    """An attention window: how many tokens before and after itself a token attends to; -1: all."""
 
     before: int
     behind: int
@@ -55,8 +55,8 @@ class Window:
 @dataclass
 class Row:
     """One pass over a batch. groups: its runs of equal length, n texts; prefix: keys and values that texts attend to before
-    their own; heads: of each layer factors (n, H) of its heads' outputs; draw: dropout's factors of a shape, at a rate;
-    last: the number of the last layer, and (n,) the token of each text that alone is asked for there."""
+    their own; heads: factors (n, H) of the heads' outputs for each layer; draw: returns dropout's factors of a shape, at a
+    rate; last: the number of the last layer, and (n,) the only token of each text that is computed there."""
 
     groups: Groups
     device: torch.device
@@ -69,12 +69,12 @@ class Row:
 
     @property
     def longest(self) -> int:
-        """Return tokens of the longest text."""
+        """Return the number of tokens of the longest text."""
         return max(length for _, length in self.groups)
 
     @cached_property
     def bounds(self) -> Tensor:
-        """Return int32 (texts + 1,): where each text begins, and the row's end."""
+        """Return int32 (texts + 1,): the index of each text's first token, and the row's end."""
         lengths = [length for texts, length in self.groups for _ in range(texts)]
         return to_device(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32), self.device)
 
@@ -84,12 +84,12 @@ _row: ContextVar[Row | None] = ContextVar("row", default=None)
 
 @contextmanager
 def one_row(configs: Sequence[Any], row: Row) -> Iterator[None]:
-    """Let the models of these configs attend by `row` in this thread; afterwards they have their own attention again."""
+    """Let the models of these configs use the attention of `row` in this thread and block, their own again afterwards."""
     with _lock:
         for config in configs:
             passes, name = _borrowed.get(id(config), (0, config._attn_implementation))
             _borrowed[id(config)] = passes + 1, name
-            config._attn_implementation_internal = NAME  # its setter would warn of what is no name of transformers' own
+            config._attn_implementation_internal = NAME  # the setter would warn of a name that is not transformers' own
     token = _row.set(row)
     try:
         yield
@@ -135,8 +135,8 @@ def attend(
 
 
 def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
-    """Return the Window of a mask, as transformers' mask functions are called. It is read off some queries of the longest
-    text: a shorter text has the same one, or less."""
+    """Return the Window of a mask; called as transformers' mask functions. It is read off some queries of the longest text,
+    since a shorter text has the same window or a smaller one."""
     row = _row.get()
     if row is None:
         return sdpa_mask(mask_function=mask_function, **more)
@@ -155,7 +155,7 @@ def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
 def _by_groups(
     packed: Sequence[Tensor], row: Row, window: Window, scale: float | None, dropout: float, bias: Bias | None
 ) -> Tensor:
-    """Return (tokens, heads, width): a call for each run of texts of equal length."""
+    """Return (tokens, heads, width) attention outputs, with one call for each run of texts of equal length."""
     parts, groups, counts = [], row.groups, [texts for texts, _ in row.groups]
     slots = None if row.prefix is None else [
         part.split(counts) if part.ndim == 3 else [part] * len(counts) for part in row.prefix[row.calls]
@@ -179,8 +179,8 @@ def _by_groups(
 
 
 def _split(states: Tensor, groups: Groups) -> Iterator[Tensor]:
-    """Return the (texts, length, ...) parts of packed rows. Split, not sliced: a slice's gradient has the size of the
-    whole."""
+    """Return the (texts, length, ...) parts of packed rows. They are split, not sliced, as the gradient of a slice has the
+    size of the whole."""
     parts = states.split([texts * length for texts, length in groups])
     return (part.unflatten(0, group) for part, group in zip(parts, groups, strict=True))
 
@@ -206,7 +206,7 @@ def _attended(
 def _dropping(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, rate: float, draw: Draw
 ) -> Tensor:
-    """Return `_attended` with dropout of the attention's shares as `draw` has it."""
+    """Return `_attended` with dropout of the attention weights, by the factors of `draw`."""
     if query.shape[1] != key.shape[1]:
         key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
@@ -232,7 +232,7 @@ def _before(slots: Tensor, states: Tensor) -> Tensor:
 
 @cache
 def _kernel() -> Callable[..., Any] | None:
-    """Return torch's attention over texts of any lengths (2.10), where it knows windows and shared heads, which came
+    """Return torch's attention over texts of any lengths (2.10), None where it lacks windows and shared heads, which came
     later."""
     try:
         from torch.nn.attention.varlen import varlen_attn
@@ -242,7 +242,7 @@ def _kernel() -> Callable[..., Any] | None:
 
 
 def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
-    """Return whether one call does for all texts: flash attention knows half precision, widths up to 256, and no dropout."""
+    """Return whether one call suffices for all texts: flash attention takes half precision, widths up to 256, no dropout."""
     query, _, value = packed
     plain = not dropout and row.prefix is None and row.heads is None and row.last is None
     fits = query.shape[-1] == value.shape[-1] <= 256 and query.shape[-1] % 8 == 0
@@ -250,11 +250,11 @@ def _has_kernel(packed: Sequence[Tensor], row: Row, dropout: float) -> bool:
 
 
 def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float | None) -> Tensor:
-    """Return (tokens, heads, width): one call for the whole row."""
+    """Return (tokens, heads, width) attention outputs, with one call for the whole row."""
     query, key, value = packed
     kernel = _kernel()
     assert kernel is not None
-    bounds = row.bounds.to(query.device)  # a model may be spread over several
+    bounds = row.bounds.to(query.device)  # a model may be spread over several devices
     context: Tensor = kernel(
         query, key, value, bounds, bounds, row.longest, row.longest, scale=scale,
         window_size=(window.before, window.behind), enable_gqa=query.shape[1] != key.shape[1],
@@ -263,15 +263,15 @@ def _by_kernel(packed: Sequence[Tensor], row: Row, window: Window, scale: float 
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return `values` there; a copy to a GPU is not waited for."""
+    """Return `values` on `device`, without waiting for a copy to a GPU."""
     if device.type != "cuda":
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
 
 
 def from_device(values: Tensor) -> Callable[[], Tensor]:
-    """Return a call that gives `values` on the CPU. A GPU begins to copy them now: what it is asked for later is not
-    waited for."""
+    """Return a function that returns `values` on the CPU. A GPU starts to copy them now, so that the function does not wait
+    for later work of the GPU."""
     if values.device.type != "cuda":
         return values.cpu
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -291,7 +291,7 @@ AttentionMaskInterface.register(NAME, _window)
 
 
 def adapt(model: Any) -> None:
-    """Let the layers of MPNet, if `model` is one, ask for their attention in a pass over a row of texts."""
+    """Make MPNet's layers, if `model` is an MPNet, call this attention in a pass over a row of texts."""
     if getattr(getattr(model, "config", None), "model_type", None) == "mpnet":
         _adapt_mpnet()
 

@@ -1,13 +1,13 @@
-"""Which texts share a batch: sorted by length, packed to a token budget, and the order restored afterwards.
+"""Batching of texts: sorted by length, packed to a token budget, and restored to their order afterwards.
 
 A batch holds texts of nearly equal length, so little or nothing is padded; the budget bounds memory where a fixed
 number of texts would not. Longest first: what does not fit into memory fails on the first batch, not after an hour.
 
 A text's vector may depend on the texts that share its batch. Some models do not honour the attention mask: their texts share
-a batch with texts of their own length alone. Others compute otherwise from some length on, and the longest text of a batch
-decides for all of it: BigBird attends sparsely above a few hundred tokens; rotary positions of the type "longrope" turn at
-other frequencies beyond the length that the model was first trained for. There, only texts above that length stay among
-themselves. (The type "dynamic" begins to differ beyond the last position of the model, where every text is cut.)
+a batch with texts of equal length only. Others compute differently from some length on, and the longest text of a batch
+decides for all of it: BigBird attends sparsely above a few hundred tokens; rotary positions of the type "longrope" have
+other frequencies beyond the length that the model was first trained for. With these models, texts above that length do not
+share a batch with others. (The type "dynamic" differs only beyond the model's last position, where every text is cut.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Made = TypeVar("_Made")
 
 Groups = list[tuple[int, int]]  # (texts, tokens of each), in the order of a batch
 Slots = Sequence[tuple["Tensor", "Tensor"]]  # each layer's keys and values: (P, d) for all texts, or (n, P, d)
-# Both begin alike: a causal model's first state is then the same in both.
+# Both texts begin with the same tokens, so that a causal model's first state is the same in both.
 SHORT = "A cat sleeps."
 LONG = "A cat " + "that the old man from the small town saw in the green garden near the river " * 3 + "sleeps."
 PROBES = (SHORT, LONG)
@@ -49,9 +49,9 @@ def longest_first(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def batch_end(lengths: NDArray[np.int64], start: int, budget: int) -> int:
-    """Return where the batch that begins at `start` ends: its padded size (texts x longest) stays within `budget`.
+    """Return the end of the batch that begins at `start`: its padded size (texts x longest) stays within `budget`.
 
-    lengths: (n,), descending. One text at least, whatever the budget.
+    lengths: (n,), descending. A batch has at least one text, whatever the budget.
     """
     return min(len(lengths), start + max(1, budget // max(1, int(lengths[start]))))
 
@@ -71,22 +71,22 @@ def flatten(ids: Sequence[Sequence[int]], order: NDArray[np.int64]) -> NDArray[n
 
 @dataclass(frozen=True)
 class Chunk:
-    """Texts as a model reads them, longest first. Those without a token are left out."""
+    """Tokenised texts, longest first, without those that have no token."""
 
-    texts: int  # all of them
+    texts: int  # how many, those without a token included
     truncated: NDArray[np.bool_]  # (texts,) which were cut
-    order: NDArray[np.int64]  # (n,) where the rest stand among the texts
+    order: NDArray[np.int64]  # (n,) indices among the texts of those with a token
     lengths: NDArray[np.int64]  # (n,) tokens of each, in that order
     ids: NDArray[np.int64]  # (tokens,), text after text
-    marks: NDArray[np.int64] | None  # (n,) where the mask tokens stand in `ids`, for the pooler mask
+    marks: NDArray[np.int64] | None  # (n,) indices of the mask tokens in `ids`, for the pooler mask
 
 
 @contextmanager
 def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item], *, threaded: bool) -> Iterator[Iterator[_Made]]:
-    """Yield what `make` makes of each item, in their order; threaded: of the next one in a thread, while the caller uses
-    one.
+    """Yield an iterator over make(item) of all items, in order. threaded: compute the next result in a thread while the
+    caller uses one.
 
-    An error of `make` is raised where its item's turn comes. At the end of the block, whatever ended it, no thread is left.
+    An error of `make` is raised at its item's turn. The thread ends with the block, also after an error.
     """
     if not threaded:
         yield map(make, items)
@@ -110,23 +110,23 @@ def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item], *, threaded: b
 
 @dataclass(frozen=True)
 class KeyValues:
-    """A prefix without what it was computed by: (layers, P, d) each, heads side by side in d."""
+    """The keys and values of a prefix: (layers, P, d) each, heads side by side in d."""
 
     keys: Tensor
     values: Tensor
 
     def by_layer(self) -> Slots:
-        """Return those of each layer."""
+        """Return keys and values of each layer."""
         return list(zip(self.keys, self.values, strict=True))
 
 
 @dataclass(frozen=True)
 class Soft:
-    """For one packed batch of `tokens` tokens, text after text (see encoders/forward/passes.py).
+    """A soft prompt's inputs for one packed batch of `tokens` tokens, text after text (encoders/forward/passes.py).
 
     positions: (tokens,) position ids, None: the model's own, plus `shift`; rows: (tokens,) row of `vectors` (m, d) that
-    stands for the word embedding, -1 for the token's own, None: no learned words; prefix: what every token of every text
-    attends to, too.
+    replaces the word embedding, -1 for the token's own, None: no learned words; prefix: keys and values that every token
+    attends to besides its text.
     """
 
     positions: Tensor | None = None
@@ -137,9 +137,9 @@ class Soft:
 
 
 def depends_on_batch(encode: Callable[[list[str]], Any], dtype: str) -> bool:
-    """Return whether SHORT has another vector beside LONG than alone.
+    """Return whether SHORT has another vector in a batch with LONG than alone.
 
-    encode: texts, all in one batch, to (n, d) vectors.
+    encode: returns the (n, d) vectors of n texts, computed in one batch.
     """
     alone, batched = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
     size = max(1.0, float(np.abs(alone).max(initial=0)))
@@ -162,7 +162,7 @@ def sharing_limit(model: Any) -> int:
 
 
 def restore(model: Any) -> None:
-    """Undo what an earlier batch changed: one short batch turns a BigBird's sparse attention off for good."""
+    """Restore the attention type that a model declares: one short batch turns BigBird's sparse attention off for good."""
     declared = _attention(model)
     if declared is not None and getattr(model, "attention_type", declared) != declared:
         model.set_attention_type(declared)
@@ -173,13 +173,13 @@ def _attention(model: Any) -> str | None:
 
 
 def _configs(model: Any) -> Iterable[Any]:
-    """Return the configuration of every module that has one, each once. A text model within a larger one has its own."""
+    """Return the configs of all modules, each once: a text model within a larger one has its own."""
     return {id(config): config for module in model.modules() if (config := vars(module).get("config"))}.values()
 
 
 def _rotary_settings(config: Any) -> list[Mapping[str, Any]]:
-    """Return how positions turn, if they do: one set of settings, or one for each kind of layer. A model's own code may
-    keep them under the name that transformers gave them before version 5."""
+    """Return the settings of rotary positions: one set, or one for each kind of layer; [] without such positions. A model's
+    own code may keep them under the name that transformers used before version 5."""
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(settings, Mapping):
         return []

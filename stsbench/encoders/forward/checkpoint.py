@@ -1,4 +1,4 @@
-"""How the model of a transformers folder is loaded without anything made up on the way."""
+"""Loading of a transformers folder's model, with an error wherever weights would be random or dropped."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stsbench.encoders.forward.model import cast, set_dropout
 from stsbench.encoders.model_folder import check_settings, read_settings
 from stsbench.errors import EncoderError
 
-# Weights that stand beside an encoder and change none of its states: the pooler, heads that were trained on its last
-# layer by language modelling, and tables that the model makes itself.
+# Weights that change none of an encoder's states: the pooler, heads of language modelling on the last layer, and tables that
+# the model computes itself.
 _HARMLESS = re.compile(
     r"(^|\.)(pooler|cls\.predictions|cls\.seq_relationship|lm_head|lm_loss|lm_predictions|mask_predictions|predictions"
     r"|sop_classifier|pred_layer|vocab_transform|vocab_layer_norm|vocab_projector|discriminator_predictions"
     r"|generator_predictions|generator_lm_head)(\.|$)|(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias)$"
     r"|^(head\.(dense|norm)|decoder|model\.decoder)\."
 )
-# Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
+# Encoder-decoders whose encoder is a model of its own in transformers, so that a folder may hold no decoder.
 _ENCODERS = {"t5", "mt5", "umt5"}
 _NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # weights quantised to two bits; numbers of a pooler that was not stored
 
@@ -54,8 +54,8 @@ def load_model(
 
 
 def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -> tuple[Any, set[str]]:
-    """Return a model on several devices: never whole in float32, for which there may be no room. What finds none is on
-    the disk."""
+    """Return a model on several devices, never as a whole in float32, for which memory may not suffice. Parts without room
+    are kept on the disk."""
     import torch
 
     if (folder / "adapter_config.json").is_file():
@@ -64,12 +64,12 @@ def _spread(folder: Path, name: str, dtype: str, trust: bool, device_map: Any) -
     how = {"device_map": device_map, "dtype": getattr(torch, dtype), "offload_folder": offload.name}
     with loading(folder, f"{name} by --device auto"):
         model, missing = _load(folder, name, trust, None, None, **how)
-    model.offload_folder = offload  # it goes with the model
+    model.offload_folder = offload  # deleted with the model
     return model.eval().requires_grad_(False), missing
 
 
 def load_token_table(folder: Path, name: str, which: str, trust_remote_code: bool = False) -> TokenTable:
-    """Return the table by which the folder's language model decodes its states ("output") or reads tokens ("input").
+    """Return the table by which a folder's language model decodes its states ("output") or reads tokens ("input").
 
     EncoderError, one line: transformers has no language model of this architecture, it decodes other states than those that
     are encoded, an adapter changes it, or the folder stores no output embedding and its config.json ties it to no other.
@@ -125,14 +125,14 @@ def _load_language_model(folder: Path, name: str, trust: bool) -> tuple[Any, set
 def check_weights(folder: Path, name: str, trust_remote_code: bool = False) -> set[str]:
     """Return the names of weights of the pooler that a transformers folder lacks.
 
-    EncoderError unless every other weight stored there has a place in its model, and the reverse. For models that another
-    library loads. Nothing is read but the names and shapes.
+    EncoderError unless every other stored weight has a place in the model, and the reverse. For models that another
+    library loads. Only names and shapes are read.
     """
     try:
         return _load(folder, name, trust_remote_code, None, None, device_map="meta")[1]
     except EncoderError:
         raise
-    except Exception:  # whoever loads it reports what is wrong beyond that
+    except Exception:  # the library that loads the model reports other faults
         return set()
 
 
@@ -174,7 +174,7 @@ def _load(
         missing, unexpected = missing - loaded, unexpected - {key.removesuffix(".weight") for key in loaded}
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
-        if not hasattr(model, "get_input_embeddings"):  # the layers of a model that is none
+        if not hasattr(model, "get_input_embeddings"):  # not an encoder-decoder, so this is its list of layers
             kind_name = type(model).__name__
             raise EncoderError(f"{folder}/config.json: is_encoder_decoder is true, and a {kind_name} has no decoder")
         missing = {key for key in missing if not key.startswith("decoder.")}
@@ -193,7 +193,7 @@ def _load(
 
 
 def _load_magnitudes(model: Any, folder: Path) -> set[str]:
-    """Read the magnitudes of a DoRA adapter (Liu et al. 2024), which transformers leaves out; their names in `model`."""
+    """Load the magnitudes of a DoRA adapter (Liu et al. 2024), which transformers leaves out; return their names."""
     from peft import set_peft_model_state_dict
     from peft.utils import load_peft_weights
 
@@ -203,15 +203,15 @@ def _load_magnitudes(model: Any, folder: Path) -> set[str]:
 
 
 def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
-    """Raise EncoderError for a config.json of a model that its weights' files cannot hold: transformers would fill the
-    memory with random numbers before it says that they are missing."""
+    """Raise EncoderError for a config.json whose model is larger than its files of weights: transformers would fill the
+    memory with random numbers before it reports missing weights."""
     import torch
 
     bytes_stored = sum(path.stat().st_size for path in weight_files(source))
     try:
         with torch.device("meta"):
             model = kind.from_config(copy.deepcopy(config), trust_remote_code=trust)
-    except Exception:  # from_pretrained says what is wrong with it
+    except Exception:  # from_pretrained will report what is wrong with it
         return
     numbers = sum(weight.numel() for weight in model.parameters())
     if numbers > _NUMBERS_A_BYTE * bytes_stored + _NUMBERS_MISSING:
@@ -222,7 +222,7 @@ def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
 
 
 def _check_adapter(folder: Path, name: str) -> None:
-    """Raise EncoderError where transformers would leave a PEFT adapter out, or make up weights of the model beside it."""
+    """Raise EncoderError where transformers would ignore a PEFT adapter, or make up weights of the model in its folder."""
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -230,7 +230,7 @@ def _check_adapter(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
         return
     weight_files(folder)  # an error names this folder, not the temporary one
-    # what from_pretrained reports is the adapter's part alone: the model's is asked for without it
+    # from_pretrained reports on the adapter's weights only: those of the model are checked in a copy without the adapter
     with tempfile.TemporaryDirectory() as temporary:
         for path in folder.iterdir():
             if not path.name.startswith("adapter_"):
@@ -239,7 +239,7 @@ def _check_adapter(folder: Path, name: str) -> None:
 
 
 def check_code(folder: Path, name: str, trusted: bool) -> None:
-    """Raise EncoderError for a folder whose model or tokenizer is code of its own, unless that is trusted or not needed.
+    """Raise EncoderError for a folder whose model or tokenizer is its own code, unless that is trusted or not needed.
 
     transformers runs its own class where it has one for the model_type, as sentence-transformers does.
     """
@@ -255,7 +255,7 @@ def check_code(folder: Path, name: str, trusted: bool) -> None:
 
 
 def code_not_run(folder: Path, trusted: bool) -> str | None:
-    """"auto_map: FILE.CLASS" of a model's or a tokenizer's own code, which runs only where it is `trusted`; else None."""
+    """Return "auto_map: FILE.CLASS" where a folder declares its own code and it is not `trusted`, so not run; else None."""
     declared = read_settings(folder / "config.json").get("auto_map")
     declared = declared or read_settings(folder / "tokenizer_config.json").get("auto_map")
     if trusted or not declared:
@@ -265,11 +265,11 @@ def code_not_run(folder: Path, trusted: bool) -> str | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No load report and no bar of transformers' own: what matters in them is checked here."""
+    """Suppress transformers' load reports and progress bars in the block: this package checks what matters in them."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    if level != logging.ERROR:  # to set a level costs half a millisecond, whatever it was
+    if level != logging.ERROR:  # setting a level takes half a millisecond, even the same one
         logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -283,8 +283,8 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def loading(folder: Path, name: str) -> Iterator[None]:
-    """Raise what a library raises in the block as an EncoderError, one line: safetensors, torch and transformers each have
-    their own kinds of errors."""
+    """Turn any error in the block into an EncoderError of one line: safetensors, torch and transformers each have their own
+    kinds of errors."""
     try:
         yield
     except EncoderError:
@@ -294,7 +294,7 @@ def loading(folder: Path, name: str) -> Iterator[None]:
 
 
 def _at_fault(folder: Path) -> str:
-    """"model.safetensors: " where that file of a folder cannot be opened, else "": the libraries' errors name none."""
+    """Return "FILE: " for the first .safetensors file that cannot be opened, else "": the libraries' errors name none."""
     from safetensors import safe_open
 
     for path in sorted(folder.rglob("*.safetensors")):
@@ -307,6 +307,6 @@ def _at_fault(folder: Path) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message that says anything, with the next where it ends in a colon."""
+    """Return the first line of an error's message that is not blank, with the next one if it ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), type(error).__name__)

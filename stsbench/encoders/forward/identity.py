@@ -1,7 +1,7 @@
-"""What identifies a model folder: every file below it that could change a vector, and whatever else is opened.
+"""The digest of a model folder, over all its files that could change a vector, and other files that loading opens.
 
-Python's own openings are seen by an audit hook; those of libraries in C++ and Rust by fanotify or inotify, which Linux has.
-A model that such code may open files for is therefore not cached where the system does not tell (`Opened.blind`).
+Files that Python opens are seen by an audit hook; those that libraries in C++ and Rust open by fanotify or inotify (Linux).
+Where the system does not report them (`Opened.blind`), the vectors of a model that runs such code are not cached.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _NOT_TOKENIZER = {
     "generation_config.json", "data_config.json", "train_script.json", "trainer_state.json", "model_index.json",
     "training_args.json", "all_results.json", "train_results.json", "eval_results.json", "stsbench.json",
 }
-# What no library reads a model from, unless a settings file or a graph names it, or something opens it (`Opened`). All else
-# counts: a file too many costs an encoding, a file too few a wrong number.
-_FOLDERS = {".git", ".cache", "__pycache__"}  # .cache: what the Hub's client notes of a download
+# Files that no library reads a model from, unless a settings file or a graph names them, or they are opened (`Opened`). All
+# others count: with a file too many texts are encoded again, with a file too few a number is wrong.
+_FOLDERS = {".git", ".cache", "__pycache__"}  # .cache: notes of the Hub's client on a download
 _SUFFIXES = {".md", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".pdf"}
 _NAMES = {".gitattributes", ".gitignore", ".DS_Store"}
-_SETTINGS = ("config.json", "modules.json", "index.json")  # the ends of the names of files that name others
+_SETTINGS = ("config.json", "modules.json", "index.json")  # name endings of files that may name other files
 _LOCATION = re.compile(rb"\x0a\x08location\x12")  # ONNX's external data: protobuf writes the key before its value
 _EVENTS = ("open", "sqlite3.connect", "ctypes.dlopen")  # events of the audit hook whose first argument is a path
 _IN_OPEN, _IN_Q_OVERFLOW = 0x20, 0x4000  # fanotify's numbers, too
 _FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_REPORT_FID, _FAN_MARK_ADD, _AT_FDCWD = 0x1, 0x2, 0x200, 0x1, -100
 _CODE = f"{os.sep}transformers_modules{os.sep}"  # where transformers runs copies of a folder's own files
-# No model's: what a library brings with it, and what the system answers.
+# Folders whose files are not a model's: those of libraries and of the system.
 _ELSEWHERE = tuple(f"{folder}{os.sep}" for folder in (
     *map(os.path.realpath, (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())), "/proc", "/sys", "/dev", "/etc",
 ))
 _PACKAGES = (_CODE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 BLIND = "runs code of its own, and this system does not tell which files that opens: its vectors are not cached"
 _watching: list[Opened] = []
-_opens: Counter[str] = Counter()  # how often the system told that a file was opened
+_opens: Counter[str] = Counter()  # how often the system reported that a file was opened
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -91,7 +91,7 @@ def tokenizer_digest(folder: Path) -> str:
 
 
 def model_digest(folder: Path) -> str:
-    """Return sha256 over all that a model is read from, but for the tokenizer's files."""
+    """Return sha256 over all files of a model except the tokenizer's."""
     tokenizer = set(_tokenizer_files(folder))
     return files_digest([path for path in model_files(folder) if path not in tokenizer])
 
@@ -115,7 +115,7 @@ def files_digest(paths: list[Path]) -> str:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return every regular file below `folder` but README, other Markdown and pictures, sorted; links are followed."""
+    """Return every regular file below `folder`, sorted, except Markdown, pictures and the like; links are followed."""
     files = [path for path in walk(folder) if path.is_file()]
     named = [path.read_text("utf-8", "replace") for path in files if path.name.endswith(_SETTINGS)]
     named += [name for path in files if path.suffix == ".onnx" for name in external_data(path)]
@@ -142,7 +142,7 @@ def external_data(graph: Path) -> list[str]:
 def folder_digest(folder: Path, bases: Iterable[Path] = (), opened: Iterable[Path] = ()) -> str:
     """Return sha256 over the paths and contents of model_files(folder), and of the folders that it builds on.
 
-    opened: files beside those; one outside of all folders counts by its name and content, wherever it lies.
+    opened: further files; one outside of all folders counts by its name and content, wherever it is.
     """
     sha, opened = hashlib.sha256(), set(opened)
     for root in (folder, *bases):
@@ -169,7 +169,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def _besides(path: Path, name: str) -> bool:
-    """Return whether a file is on the list above, and neither it nor its folder is named in a settings file or a graph."""
+    """Return whether no model is read from a file (_FOLDERS, _SUFFIXES, _NAMES), and no settings file or graph names it."""
     for part in path.parts[:-1]:
         if part in _FOLDERS:
             return part not in name
@@ -177,15 +177,14 @@ def _besides(path: Path, name: str) -> bool:
 
 
 class Opened:
-    """A block in which the openings of files are watched; it may be entered again, and then goes on.
+    """A context in which the opening of files is watched; it may be entered again, and then adds to what it knows.
 
-    blind: native code may have opened a file that the digest leaves out, and the system does not tell.
+    blind: native code may have opened a file that the digest leaves out, and the system does not report it.
     """
 
     def __init__(self, sources: Sequence[Path], files: Iterable[Path] = (), native: bool = False) -> None:
-        """Watch a model's folders. sources: the model's folder, and those that it builds on; files: what it is known to
-        open; native: whether C++ or Rust may open files whose names nobody knows beforehand, for a graph or for code of
-        the folder's own."""
+        """Watch a model's folders. sources: the model's folder, and those that it builds on; files: files known to be
+        opened; native: whether C++ or Rust may open files of unknown names, for a graph or for the folder's own code."""
         self.sources = tuple(sources)
         covered = [path for root in self.sources for path in model_files(root)]
         self._roots = tuple(os.path.realpath(root) + os.sep for root in self.sources)
@@ -212,13 +211,13 @@ class Opened:
         _watching.remove(self)
         _drain()
         for real, path in self._left.items():
-            # every tool that lists or copies models opens a README: that alone says nothing of this process
+            # any tool that lists or copies models opens a README, so its opening need not come from the model
             if self._native and _opens[real] > self._before[real] and path.name != "README.md":
                 self._add(real)
 
     def digest(self, name: str, weights: str) -> str:
-        """Return sha256 over all that was opened; `weights`, the digest before, where that covers it. EncoderError: the
-        folder changed meanwhile, so that nobody knows what was loaded."""
+        """Return sha256 over all files opened: `weights`, the digest taken before, where that covers them. EncoderError:
+        the folder changed in the meantime, so that it is unknown what was loaded."""
         if folder_digest(self.sources[0], self.sources[1:]) != weights:
             raise EncoderError(f"{name} changed while it was being loaded: start again")
         if self._beyond:
@@ -228,8 +227,8 @@ class Opened:
         return weights
 
     def check(self, name: str) -> None:
-        """Raise EncoderError where what computes is no longer what `digest` named: a further file was opened since, or
-        one of its files has changed and might be read again, or is mapped into the memory."""
+        """Raise EncoderError where the model may no longer be the one of `digest`: another file was opened since, or one of
+        its files has changed, which may be read again or be mapped into memory."""
         if self._weights is None:
             return
         if more := self._beyond.keys() - self._named.keys():
@@ -240,7 +239,7 @@ class Opened:
             return
         with contextlib.suppress(OSError):
             if folder_digest(self.sources[0], self.sources[1:], self._beyond.values()) == self._weights:
-                self._stamps |= {path: stamp(path) for path in changed}  # other rights, or a further link to it
+                self._stamps |= {path: stamp(path) for path in changed}  # only its rights or links changed
                 return
         raise EncoderError(f"{changed[0]} has changed since {name} was loaded: its vectors may be another's; start again")
 
@@ -255,7 +254,7 @@ class Opened:
             return
         where = caller.f_globals.get("__name__", "")
         if real in self._left or real.startswith(self._roots):
-            card = real.endswith("README.md") and not _runs_code(caller, self._roots)  # libraries keep it as a text
+            card = real.endswith("README.md") and not _runs_code(caller, self._roots)  # libraries read it as a text
             compiled = real.endswith(".pyc") and where.startswith("importlib.")  # its .py file counts
             if not (card or compiled):
                 self._add(real)
@@ -264,7 +263,7 @@ class Opened:
 
 
 def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
-    """Return whether code of a model's folder is at work, itself or in what it called."""
+    """Return whether code of a model's folder is running in this frame or in one of its callers."""
     while frame is not None:
         if _CODE in frame.f_code.co_filename or frame.f_code.co_filename.startswith(roots):
             return True
@@ -273,7 +272,7 @@ def _runs_code(frame: FrameType | None, roots: tuple[str, ...]) -> bool:
 
 
 def _is_data(real: str) -> bool:
-    """Return whether a file may be a model's: no package's, no answer of the system, and of the Hub's cache a blob alone."""
+    """Return whether a file may be a model's: not a package's or the system's, and in the Hub's cache only a model file."""
     if real.startswith(_ELSEWHERE) or any(part in real for part in _PACKAGES):
         return False
     from huggingface_hub import constants
@@ -290,22 +289,22 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     writes = (isinstance(mode, str) and not mode.startswith("r")) or (isinstance(flags, int) and flags & os.O_WRONLY)
     if writes or not isinstance(path, str | bytes | os.PathLike):
         return
-    with contextlib.suppress(Exception):  # whatever is wrong with the path, its opening says
+    with contextlib.suppress(Exception):  # if the path is wrong, opening it raises
         for opened in tuple(_watching):
             opened._note(os.fsdecode(path), sys._getframe(1))
 
 
 @cache
 def _install_hook() -> None:
-    """Once a process: an audit hook stays."""
+    """Install the audit hook, once in a process, as it cannot be removed."""
     sys.addaudithook(_hook)
 
 
 @cache
 def _watchers() -> tuple[Any, int, int, dict[bytes, str]]:
     """Return the C library; a fanotify instance, which says whether this process opened a file (Linux 5.13, where a
-    container allows it), and an inotify instance, which does not (-1: there is none); the files by what stands for them
-    in events."""
+    container allows it), and an inotify instance, which does not say so (-1: not available); and the files by the keys
+    that events have for them."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         by_process = library.fanotify_init(_FAN_REPORT_FID | _FAN_NONBLOCK | _FAN_CLOEXEC, os.O_RDONLY)
@@ -319,7 +318,7 @@ if hasattr(os, "register_at_fork"):  # a child that read the same queue would ta
 
 
 def _watch(real: str) -> bool:
-    """Return whether the openings of a file are told from now on."""
+    """Watch a file; return whether the system reports from now on that it is opened."""
     library, by_process, by_all, files = _watchers()
     path, mount = os.fsencode(real), ctypes.c_int()
     handle = ctypes.create_string_buffer(struct.pack("I", 128), 8 + 128)
@@ -334,7 +333,7 @@ def _watch(real: str) -> bool:
 
 
 def _drain() -> None:
-    """Count what was opened since the last call. Where the system lost count, every file may have been."""
+    """Count the files opened since the last call. Where the system's queue overflowed, every file counts as opened."""
     _, by_process, by_all, files = _watchers() if sys.platform == "linux" else (None, -1, -1, {})
     for instance in (by_process, by_all):
         while instance >= 0 and (events := _read(instance)):
@@ -352,7 +351,7 @@ def _drain() -> None:
 
 
 def _read(instance: int) -> bytes:
-    """Return events that are there; none: empty."""
+    """Return the waiting events of an instance, b"" if there are none."""
     try:
         return os.read(instance, 1 << 16)
     except OSError:

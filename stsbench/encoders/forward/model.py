@@ -1,6 +1,6 @@
-"""A transformers model in memory: its device, its positions, its layers and its dropout, and how it is lent and given back.
+"""Properties of a transformers model in memory: its device, positions, layers and dropout; and evaluation mode for a block.
 
-Torch is imported where it is needed alone: what only names a model goes without it.
+Torch is imported only inside the functions that need it, so that commands which only name a model start quickly.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from stsbench.errors import EncoderError
 if TYPE_CHECKING:
     from torch import nn
 
-# On hidden states (BERT; Falcon, GPT-NeoX; DistilBERT, BART, XLNet; T5; ModernBERT; GPT-2, GPT-J, Phi; MPT; GPT-Neo;
-# StarCoder 2) and on attention (BERT; most others; GPT-2; Reformer). A config has those of its own family.
+# Dropout settings, on hidden states (BERT; Falcon, GPT-NeoX; DistilBERT, BART, XLNet; T5; ModernBERT; GPT-2, GPT-J, Phi;
+# MPT; GPT-Neo; StarCoder 2) and on attention (BERT; most others; GPT-2; Reformer). A config has those of its family.
 _SETTINGS = (
     "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "embedding_dropout", "mlp_dropout", "embd_pdrop",
     "resid_pdrop", "emb_pdrop", "embed_dropout", "resid_dropout", "residual_dropout",
@@ -26,8 +26,8 @@ _BY_NUMBER = ("global_attn_every_n_layers", "scale_attn_by_inverse_layer_idx")  
 
 
 def main_device(model: Any) -> Any:
-    """Return the torch.device that a model's inputs go to: its first weights', or, where it is spread, the first that
-    computes."""
+    """Return the torch.device for a model's inputs: that of its first weights, or, if it is spread over several devices, the
+    first that computes."""
     import torch
 
     spread = getattr(model, "hf_device_map", None)
@@ -38,8 +38,8 @@ def main_device(model: Any) -> Any:
 
 
 def cast(model: Any, dtype: Any) -> Any:
-    """Return the model with weights of `dtype`. Numbers that it makes itself, as the frequencies of rotary positions,
-    stay as from_pretrained leaves them: rounded to 8 bits, they turn a token by a wrong angle, the further on the more."""
+    """Return the model with weights of `dtype`. Buffers that are not stored, such as the frequencies of rotary positions,
+    stay as from_pretrained leaves them: rounded to 8 bits, they give wrong angles, more so at later positions."""
     made = [(part, {name: part._buffers[name] for name in part._non_persistent_buffers_set}) for part in model.modules()]
     model = model.to(dtype)
     for part, buffers in made:
@@ -48,7 +48,7 @@ def cast(model: Any, dtype: Any) -> Any:
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:
-    """Return tokens that the model has positions for, special ones included; None if it states no limit.
+    """Return the number of tokens that the model has positions for, special ones included; None if it states no limit.
 
     The model's own number comes first: a stored model_max_length is often a training setting.
     """
@@ -62,7 +62,7 @@ def position_limit(model: Any, tokenizer: Any) -> int | None:
 
 
 class NoDropoutError(EncoderError):
-    """A rate is asked for, and the config has no dropout setting that is known here."""
+    """Raised where a dropout rate is asked for and the config has no known dropout setting."""
 
 
 def dropout_rates(config: Any) -> dict[str, float]:
@@ -84,12 +84,12 @@ def set_dropout(config: Any, rate: float, name: str) -> None:
 
 
 def layer_count(model: Any) -> int:
-    """Return how many layers a model states that it has."""
+    """Return the number of layers that a model's config states."""
     return int(model.config.num_hidden_layers)
 
 
 def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> None:
-    """Raise EncoderError where `layer` is no index of hidden_states, which has the embeddings and one entry a layer."""
+    """Raise EncoderError where `layer` is not an index of hidden_states, which has the embeddings and one entry a layer."""
     layers = layer_count(model)
     if not -layers - 1 <= layer <= layers:
         known = f"so 0 (the embeddings) to {layers}, or -1 to -{layers + 1}"
@@ -97,10 +97,10 @@ def check_layer(layer: int, model: Any, name: str, option: str = "--layer") -> N
 
 
 def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> None:
-    """Leave these layers of `model`, from 0, in their order; its config says how many there are.
+    """Reduce `model` to these layers, counted from 0, in their order, and adapt its config.
 
-    EncoderError, one line: there are no such layers, they are all there are, they share their weights, or a layer is what
-    its number makes it (by turns local and global attention, say), so that another reader would take it for another.
+    EncoderError, one line: there are no such layers, they are all of the model's, they share their weights, or layers differ
+    by their number (local and global attention by turns, say), so that a loaded copy would have other layers.
     """
     from torch import nn
 
@@ -128,9 +128,9 @@ def keep_layers(model: Any, layers: Sequence[int], name: str, option: str) -> No
 
 
 def list_of_layers(model: nn.Module, name: str, use: str) -> tuple[nn.Module, str]:
-    """Return the module that holds the list of layers, and its attribute there.
+    """Return the module that holds the list of layers, and the list's attribute name.
 
-    use: of the list, for the EncoderError where there is none.
+    use: what the list is for, named in the EncoderError where there is none.
     """
     from torch import nn
 
@@ -144,9 +144,9 @@ def list_of_layers(model: nn.Module, name: str, use: str) -> tuple[nn.Module, st
 
 @contextmanager
 def borrowed(*modules: nn.Module) -> Iterator[None]:
-    """Eval mode, no gradients, no autocast; afterwards every submodule is in its own mode again, even after an error.
+    """Run a block in eval mode, without gradients and autocast; every submodule then returns to its mode, also on an error.
 
-    Not inference_mode: a buffer that a model makes in there could never again take part in a backward pass.
+    Not in inference_mode: a buffer that a model makes in that mode could never again take part in a backward pass.
     """
     import torch
 

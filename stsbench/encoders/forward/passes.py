@@ -1,11 +1,11 @@
-"""Forward passes of a transformers model over a batch, without padding and padded; what BERT and RoBERTa take from outside.
+"""Forward passes of a transformers model over a batch, without padding or padded, also with a soft prompt (BERT, RoBERTa).
 
-Without padding a batch is one row of tokens, text after text, through the model's own modules. A padded batch multiplies
-what it then masks; here no row is computed that no text owns, and attention runs over texts of equal length without a mask
-(encoders/forward/attention.py). A text's states are those that it has alone: `why_padded` tries that out on each model,
-once.
+Without padding a batch is one row of tokens, text after text, through the model's own modules. No state is computed for
+padding, and attention runs over texts of equal length without a mask (encoders/forward/attention.py). A text has the same
+states as alone: `why_padded` tests that once for each model.
 
-Padded is a sorted batch to its longest text, with an attention mask, or to a number of positions that a pooler names.
+With padding a sorted batch is padded to its longest text, with an attention mask, or to a number of positions that a pooler
+names.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from stsbench.errors import EncoderError
 
 _ZERO_BASED = {"bert"}  # positions 0, 1, 2, ...
 _PAD_BASED = {"roberta", "xlm-roberta", "camembert"}  # positions start after the padding index
-# Largest difference that rounding explains. In float32: of a number, where the largest is 1; else: of all, by their norms.
+# Largest difference that rounding explains. In float32: of single numbers, relative to the largest; else: of norms.
 _FLOAT32, _FLOAT16, _BFLOAT16 = 1e-5, 1e-2, 5e-2
 _NOT_ASKED = "its attention does not go through transformers' interface"
 
 
 class PaddedForward:
-    """The same call as PackedForward, for models that have no such pass and for its check."""
+    """A padded pass over a batch, called as PackedForward: for models without a packed pass, and to test that pass."""
 
     def __init__(self, model: Any, pad: int, bidirectional: bool = False) -> None:
         self.model = model
@@ -52,9 +52,9 @@ class PaddedForward:
     def __call__(self, ids: Tensor, groups: Groups, layers: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
         """Return the hidden states `layers` (0 embeddings ... -1 last layer), each packed to (tokens, d).
 
-        ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding stands right, where no
-        model's positions or causal mask can see it. EncoderError: `soft` for a model that is not a BERT or RoBERTa, or that
-        has no such positions.
+        ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding is on the right, where it
+        affects no positions and no causal mask. EncoderError: `soft` for a model that is not a BERT or RoBERTa, or that
+        lacks its positions.
         """
         width = max(length for _, length in groups)
         lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
@@ -88,13 +88,13 @@ class PaddedForward:
         more = {"output_hidden_states": True} if any(index != -1 for index in layers) else {}
         output = self.model(**inputs, **more)
         states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in layers]
-        # BigBird pads to whole blocks, and cuts the last state back alone
+        # BigBird pads to whole blocks, and cuts only the last state back
         return [state[:, :width].flatten(0, 1).index_select(0, rows) for state in states]
 
 
 def _both_directions(model: Any, mask: Tensor) -> dict[str, Tensor]:
-    """Return what makes a causal model look at all real tokens: a mask (n, 1, L, L) that is taken as it is, and the
-    positions that some models count in a mask. mask: (n, L) bool."""
+    """Return inputs by which a causal model attends to all real tokens: a mask (n, 1, L, L) that transformers leaves as it
+    is, and the positions that some models would count in a mask. mask: (n, L) bool."""
     visible = mask[:, None, None].expand(-1, -1, mask.shape[1], -1)
     if model.config._attn_implementation == "eager":
         visible = torch.zeros_like(visible, dtype=model.dtype).masked_fill(~visible, torch.finfo(model.dtype).min)
@@ -104,8 +104,8 @@ def _both_directions(model: Any, mask: Tensor) -> dict[str, Tensor]:
 class MeanPaddedForward:
     """The pooler mean_padded:N: every text padded to N positions, and the mean over all of them, padding included.
 
-    Padding attends to the text like any token and is attended to by none, so its last states are numbers that depend on the
-    text: the mean moves with N. Source: Mirror-BERT's released code (Liu et al. 2021), agg_mode "mean", N 50 in training and
+    Padding attends to the text like any token, and no token attends to it. Its last states depend on the text, so the mean
+    depends on N. Source: Mirror-BERT's released code (Liu et al. 2021), agg_mode "mean", N 50 in training and
     `encode`, 64 in its evaluation.
     """
 
@@ -134,10 +134,10 @@ def pad_right(ids: Tensor, mask: Tensor, length: int, pad: int) -> tuple[Tensor,
 
 
 def attention_mask(model: Any, mask: Tensor) -> Tensor:
-    """Return mask (n, L), 1 on real tokens, as one pass of `model` is to be handed it.
+    """Return the attention mask to pass to `model` for a mask (n, L), 1 on real tokens.
 
-    Handed (n, L), transformers asks in every pass whether all of it is 1, and waits for a GPU to say so. There BERT and
-    RoBERTa get what it would make of the mask, (n, 1, L, L) bool.
+    With (n, L), transformers tests in every pass whether all of it is 1, and waits for a GPU to answer. On a GPU, BERT and
+    RoBERTa therefore get the mask that transformers would make of it, (n, 1, L, L) bool.
     """
     if mask.device.type == "cpu" or not known_family(model) or model.config._attn_implementation != "sdpa":
         return mask
@@ -159,8 +159,8 @@ def soft_inputs(
     real = mask.bool()
     foreseen = positions is None and shift + ids.shape[1] <= room(model.embeddings)
     positions = own_positions(model.embeddings, ids, shift) if positions is None else positions
-    positions = positions.masked_fill(~real, 0)  # never read there, and never beyond the table
-    if not foreseen:  # else no wait for a GPU
+    positions = positions.masked_fill(~real, 0)  # padding's positions are never used, but must be in the table
+    if not foreseen:  # only then is a GPU waited for
         check_positions(model.embeddings, positions)
     inputs: dict[str, Any] = {"attention_mask": attention_mask(model, mask.long()), "position_ids": positions}
     if rows is None:
@@ -176,12 +176,12 @@ def soft_inputs(
 
 
 def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
-    """Return the slots as transformers holds what its layers have read before: (n, heads, P, d / heads) each."""
+    """Return the slots as transformers' cache of past keys and values: (n, heads, P, d / heads) each."""
     from transformers import DynamicCache
 
     cache, heads, kind = DynamicCache(), model.config.num_attention_heads, model.dtype
     device = model.device.type
-    if torch.is_autocast_enabled(device):  # the keys they are put before have this type
+    if torch.is_autocast_enabled(device):  # the type of the keys that they are put before
         kind = torch.get_autocast_dtype(device)
     for layer, pair in enumerate(slots):
         keys, values = (part.to(kind).unflatten(2, (heads, -1)).transpose(1, 2) for part in pair)
@@ -190,8 +190,8 @@ def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
 
 
 def wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
-    """Return (n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads
-    it."""
+    """Return a mask (n, 1, L, P + L) by which tokens attend to every slot and to real tokens: bool for sdpa, else 0 and the
+    lowest number."""
     visible = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
     if model.config._attn_implementation == "sdpa":
         return visible
@@ -200,7 +200,7 @@ def wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
 
 
 def known_family(model: Any) -> bool:
-    """Return whether `model` is an encoder of BERT's or RoBERTa's kind with absolute positions, whatever its linear
+    """Return whether `model` is an encoder of BERT's or RoBERTa's families with absolute positions, whatever its linear
     layers are."""
     config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) not in _ZERO_BASED | _PAD_BASED or config.is_decoder:
@@ -211,7 +211,7 @@ def known_family(model: Any) -> bool:
 
 
 def check_family(model: Any) -> None:
-    """Raise EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
+    """Raise EncoderError for a model that may not honour a soft prompt: DistilBERT and MPNet ignore a prefix, say."""
     if not known_family(model):
         raise EncoderError(
             f"{type(model).__name__} takes no positions, learned words or prefixes of keys and values from outside here: "
@@ -220,12 +220,12 @@ def check_family(model: Any) -> None:
 
 
 def padding_index(embeddings: Any) -> int | None:
-    """Return where the positions of RoBERTa's kin begin: one behind it stands the first token. None: they begin at 0."""
+    """Return the padding index, after which the positions of RoBERTa and its relatives begin. None: they begin at 0."""
     return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
 
 
 def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
-    """Return (n, L) position ids as transformers counts them in `ids` (n, L), real tokens' `shift` later."""
+    """Return (n, L) position ids as transformers counts them in `ids` (n, L), plus `shift` for real tokens."""
     pad = padding_index(embeddings)
     if pad is None:
         return torch.arange(shift, shift + ids.shape[1], device=ids.device).expand_as(ids)
@@ -234,7 +234,7 @@ def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
 
 
 def room(embeddings: Any) -> int:
-    """Return how many tokens a model has positions for."""
+    """Return the number of tokens that a model has positions for."""
     pad, count = padding_index(embeddings), embeddings.position_embeddings.num_embeddings
     return int(count if pad is None else count - pad - 1)
 
@@ -250,13 +250,13 @@ def check_positions(embeddings: Any, positions: Tensor) -> None:
 
 
 def check_layers(slots: int, layers: int) -> None:
-    """Raise EncoderError where a prefix is not of a model of so many layers."""
+    """Raise EncoderError where a prefix has another number of layers than the model."""
     if slots != layers:
         raise EncoderError(f"the prefix has keys and values for {slots} layers, and the model has {layers} layers")
 
 
 def replace_words(words: Tensor, rows: Tensor | None, vectors: Tensor | None) -> Tensor:
-    """Return word embeddings (..., d) with row `rows` (...) of `vectors` (m, d) in the place of each whose row is not -1."""
+    """Return word embeddings (..., d), replaced by row `rows` (...) of `vectors` (m, d) wherever the row is not -1."""
     if rows is None or vectors is None:
         return words
     learned = functional.embedding(rows.clamp(min=0), vectors.to(words.dtype))
@@ -264,10 +264,10 @@ def replace_words(words: Tensor, rows: Tensor | None, vectors: Tensor | None) ->
 
 
 class PackedForward:
-    """A model's pass over packed batches. Hooks and adapters act as in its own pass."""
+    """A model's pass over packed batches, without padding. Hooks and adapters work as in the model's own pass."""
 
     def __init__(self, model: Any, bidirectional: bool = False) -> None:
-        """bidirectional: a causal model's tokens attend to what follows, too."""
+        """bidirectional: tokens of a causal model attend to the tokens after them, too."""
         self.model, self.bidirectional = model, bidirectional
         adapt(model)
         self.takes = inspect.signature(model.forward).parameters
@@ -280,9 +280,9 @@ class PackedForward:
     ) -> list[Tensor]:
         """Return the hidden states `layers` (0 embeddings ... -1 last layer), each (tokens, d).
 
-        ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: what stands before each text, in
-        the place of the prefix of `soft`; heads, draw, last: of `Row`. EncoderError: `soft` is for a model of another family
-        or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
+        ids: (tokens,) of a batch, text after text; groups: its runs of equal length; slots: keys and values before each
+        text, instead of the prefix of `soft`; heads, draw, last: as in `Row`. EncoderError: `soft` is for a model of another
+        family or depth, or puts a token beyond its positions. UnknownAttentionError: the model has no such pass.
         """
         slots = soft.prefix.by_layer() if slots is None and soft is not None and soft.prefix is not None else slots
         row = Row(groups, ids.device, slots, heads, draw, last, self.bidirectional)
@@ -312,7 +312,7 @@ class PackedForward:
         if soft.positions is not None:
             inputs["position_ids"] = soft.positions
         longest = max(length for _, length in groups)
-        if soft.positions is not None or soft.shift + longest > room(embeddings):  # else no wait for a GPU
+        if soft.positions is not None or soft.shift + longest > room(embeddings):  # only then is a GPU waited for
             check_positions(embeddings, inputs["position_ids"])
         if soft.rows is not None:
             words = embeddings.word_embeddings(inputs.pop("input_ids"))
@@ -323,7 +323,7 @@ class PackedForward:
 
 
 def positions(model: Any, ids: Tensor, groups: Groups, shift: int = 0) -> Tensor:
-    """Return (tokens,) position ids of a packed batch, as the model counts them in each text, real tokens' `shift` later."""
+    """Return (tokens,) position ids of a packed batch, as the model counts them in each text, plus `shift` for real ones."""
     embeddings = getattr(model, "embeddings", None)
     if padding_index(embeddings) is not None:
         return torch.cat([own_positions(embeddings, group, shift).flatten() for group in views(ids, groups)])
@@ -334,13 +334,13 @@ def positions(model: Any, ids: Tensor, groups: Groups, shift: int = 0) -> Tensor
 def why_padded(
     forward: PackedForward, alone: Callable[[Tensor, Groups, tuple[int, ...]], list[Tensor]], rows: Sequence[list[int]]
 ) -> str | None:
-    """Return none where a model gives texts the same states in a row as alone; else the reason, for the end of a sentence.
+    """Return None where a model gives texts the same states in a row as alone; else the reason, for the end of a sentence.
 
-    alone: the model's own pass, a PaddedForward; rows: token ids of some texts; the shortest is read backwards, too.
+    alone: the model's own pass, a PaddedForward; rows: token ids of some texts; the shortest is also read reversed.
     """
     model, name = forward.model, type(forward.model).__name__
     if any(getattr(part.config, "attn_temperature_tuning", False) for part in transformers_models(model)):
-        return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no try-out has them
+        return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no probe has them
     if "position_ids" not in forward.takes:
         return f"{name} takes no position_ids"
     device = main_device(model)
@@ -351,7 +351,7 @@ def why_padded(
         states = forward(torch.cat(texts), batching.groups(lengths), (-1,))[0].float()
     except UnknownAttentionError as error:
         return str(error)
-    except Exception as error:  # whatever a model makes of a row that its authors did not foresee
+    except Exception as error:  # a model may raise anything for a row that its authors did not foresee
         asked = all(part._can_set_attn_implementation() for part in transformers_models(model))
         return f"{name} fails on a row of texts ({type(error).__name__})" if asked else _NOT_ASKED
     want = torch.cat([alone(ids, [(1, len(ids))], (-1,))[0] for ids in texts]).float()

@@ -1,11 +1,11 @@
-"""From the hidden states of a batch to one vector a text.
+"""Pooling: one vector for each text from the hidden states of its tokens.
 
 Every pooler works on packed tokens: the (tokens, d) states of a batch, text after text, texts of equal length together,
 so that a group is a (texts, length, d) view and its mean needs no mask. CLS and SEP count in the means, as in SimCSE's
 evaluation.py (specs/senteval.md, section 2) and in sentence-transformers.
 
-Torch is reached only through the tensors themselves: the names below can be listed, and the learned pooler that a folder
-keeps be told, without importing it.
+Torch is imported only inside functions: poolers can be listed, and the learned pooler of a folder can be recognised, without
+it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ STATES: dict[str, tuple[int, ...]] = {
     "last": (-1,),  # the last token's, special ones included
     "weighted_mean": (-1,),  # token i of n counts i times (Muennighoff 2022, SGPT, section 4.1)
     "mask": (-1,),  # the vector at the template's [MASK]
-    "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/token_pooler.py), as SARCSE has them
-    "mean_cnn": (-1,),  # others, whose mean over the tokens is taken (encoders/forward/token_pooler.py): IS-BERT's
+    "text_cnn": (-1,),  # learned convolutions of SARCSE (encoders/forward/token_pooler.py)
+    "mean_cnn": (-1,),  # the mean over tokens of IS-BERT's learned convolutions (encoders/forward/token_pooler.py)
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
 MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/passes.py)
@@ -48,7 +48,7 @@ _MEAN_PADDED = re.compile(r"mean_padded:([1-9][0-9]{0,5})")
 
 @dataclass(frozen=True)
 class TokenPoolerKind:
-    """A learned pooler over tokens, as recipes, folders and messages name it."""
+    """The names of a learned pooler over tokens in recipes, folders and messages."""
 
     pooler: str  # the name among POOLERS, and of its settings in a recipe's backbone
     title: str  # in messages; a model folder keeps it in N_TITLE
@@ -74,13 +74,13 @@ def is_class(kind: str, name: str) -> bool:
 
 
 def kind_of_module(module: str) -> TokenPoolerKind | None:
-    """Return the learned pooler whose type in modules.json this is."""
+    """Return the learned pooler of a type in modules.json, None for another type."""
     return next((kind for kind in KINDS.values() if is_class(module, kind.module)), None)
 
 
 def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:
-    """Return which learned pooler a model folder holds, and where, by modules.json; None for none. EncoderError: its
-    files are gone."""
+    """Return the learned pooler that modules.json of a model folder names, and its folder; None for none. EncoderError: its
+    files are missing."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
@@ -99,7 +99,7 @@ def token_pooler_folder(folder: Path) -> tuple[TokenPoolerKind, Path] | None:
 
 
 def stored_token_pooler(folder: Path, pooler: str, name: str) -> Path:
-    """Return where the model `name` keeps its learned pooler. EncoderError: it has none, and one made up would be random."""
+    """Return the folder of the learned pooler of the model `name`. EncoderError: it has none, a new one would be random."""
     stored, kind = token_pooler_folder(folder), KINDS[pooler]
     if stored is None or stored[0] != kind:
         raise EncoderError(
@@ -168,7 +168,7 @@ def pool(
     if name == "cls_avg":
         return _map(states[0], groups, lambda group: (group[:, 0].float() + group.float().mean(1)) / 2)
     means = [_map(state, groups, lambda group: group.float().mean(1)) for state in states]
-    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # the mean of averages is the average's mean
+    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # equal to the mean of the averaged states
 
 
 def _weighted(group: Tensor) -> Tensor:

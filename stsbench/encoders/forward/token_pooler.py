@@ -1,4 +1,4 @@
-"""The learned poolers over tokens, TextCNN and MeanCNN: how one is stored, and a convolution that no GPU rounds."""
+"""The learned poolers over tokens, TextCNN and MeanCNN, their files, and a convolution that is not rounded to TF32."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stsbench.encoders.forward.pooling import FILES, KINDS, TokenPoolerKind
 from stsbench.errors import EncoderError
 from stsbench.files import atomic_write
 
-# Each is monotone, so that it may follow the maximum it is published before: the same numbers from a fraction of the work.
+# All are monotone, so the maximum may be taken before the activation, not after it as published: equal numbers, less work.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
 _MEAN_ACTIVATIONS = ("relu", "none")
 
 
 class TokenPooler(nn.Module):
-    """(n, L, width) last hidden states and a mask (n, L) -> (n, vector_width) sentence vectors, by learned weights.
+    """A learned pooler: (n, L, width) last hidden states and a mask (n, L) -> (n, vector_width) sentence vectors.
 
     No vector depends on padding or on other texts.
     """
@@ -33,7 +33,7 @@ class TokenPooler(nn.Module):
     vector_width: int
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments as JSON values."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:
@@ -48,33 +48,33 @@ class TokenPooler(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Return what `save` wrote, float32 on the CPU, in train mode. EncoderError for missing, broken or other files."""
+        """Return the pooler that `save` wrote, float32 on the CPU, in train mode. EncoderError: missing or unfit files."""
         from safetensors.torch import load_file
 
         try:
             with torch.device("meta"):
                 pooler = cls(**json.loads((folder / FILES[0]).read_text("utf-8")))
             pooler.load_state_dict(load_file(folder / FILES[1]), assign=True)
-        except Exception as error:  # json, safetensors and torch each have their own kinds
+        except Exception as error:  # json, safetensors and torch raise errors of their own
             raise EncoderError(f"cannot read the {cls.kind.title} in {folder}: {first_line(error)}") from error
         return pooler
 
 
 def convolve(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """conv1d: values (n, i, T), weight (o, i, k), bias (o,) -> (n, o, T - k + 1); on a GPU without TF32."""
+    """Return conv1d of values (n, i, T), weight (o, i, k) and bias (o,): (n, o, T - k + 1); on a GPU without TF32."""
     # by default torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), but not matrix products
     return by_products(values, weight, bias) if values.is_cuda else nn.functional.conv1d(values, weight, bias)
 
 
 def by_products(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `convolve`, by one matrix product over the windows; on a CPU twice as slow as conv1d."""
+    """Return `convolve` computed by one matrix product over the windows; on a CPU it is twice as slow as conv1d."""
     windows = values.unfold(2, weight.shape[2], 1).permute(0, 2, 1, 3).flatten(2)  # (n, T - k + 1, i * k)
     return nn.functional.linear(windows, weight.flatten(1), bias).transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a TextCNN makes of n texts: T = max(L - 2, the longest kernel) places of d-wide tokens, c channels a kernel."""
+    """Features of n texts in a TextCNN: T = max(L - 2, the longest kernel) places of d-wide tokens, c channels a kernel."""
 
     tokens: Tensor  # (n, T, d) without the first and last real token, zero where not real
     real: Tensor  # (n, T) bool
@@ -84,8 +84,8 @@ class Features:
 
 
 class TextCNN(TokenPooler):
-    """Liu et al. (2024), SARCSE, Eq. 1 to 4: a convolution over windows of k tokens for each kernel k, the maximum over
-    windows, and a convolution over the maxima of all kernels, flattened. torch's default initialisation.
+    """The TextCNN of SARCSE (Liu et al. 2024, Eq. 1 to 4): a convolution over windows of k tokens for each kernel k, the
+    maximum over windows, and a convolution over the maxima of all kernels, flattened. torch's default initialisation.
 
     A text is its tokens without the first and the last, N of them. Window t is computed for t + k <= N; of a text with
     N < k there is one, over zeros where its tokens end. No vector depends on padding or on other texts.
@@ -113,7 +113,7 @@ class TextCNN(TokenPooler):
         self.fusion = nn.Conv2d(1, fusion_channels, (len(self.kernels), fusion_width))
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments as JSON values."""
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels,
             "fusion_channels": self.fusion_channels, "fusion_width": self.fusion_width, "activation": self.activation,
@@ -124,9 +124,9 @@ class TextCNN(TokenPooler):
         return self.features(states, mask).vectors
 
     def features(self, states: Tensor, mask: Tensor) -> Features:
-        """Return the vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding
-        right."""
-        inner = states[:, 1:-1]  # the last real token of a shorter text is still there: `real` leaves it out
+        """Return the vectors and the features that they are computed from. states: (n, L, d); mask: (n, L), 1 on real
+        tokens, padding right."""
+        inner = states[:, 1:-1]  # the last real token of a shorter text stays in `inner`: `real` leaves it out
         length = max(inner.shape[1], *self.kernels)
         counts = (mask.sum(1) - 2).clamp(min=0)
         real = torch.arange(length, device=states.device) < counts.unsqueeze(1)
@@ -134,7 +134,7 @@ class TextCNN(TokenPooler):
         tokens = inner.masked_fill(~real.unsqueeze(-1), 0)
         maxima = [self._maxima(conv, tokens, counts) for conv in self.convs]
         pooled = [values for values, _ in maxima]
-        # one row a kernel and a fusion as high as there are rows: that is a convolution over channels, with rows for inputs
+        # one row for each kernel, and a fusion over all rows: a convolution over channels whose inputs are the rows
         vectors = convolve(torch.stack(pooled, 1), self.fusion.weight.squeeze(1), self.fusion.bias).flatten(1)
         return Features(tokens, real, pooled, [windows for _, windows in maxima], vectors)
 
@@ -149,7 +149,7 @@ class TextCNN(TokenPooler):
 
 @dataclass(frozen=True)
 class LocalFeatures:
-    """What a MeanCNN makes of n texts of L tokens at most."""
+    """Features of n texts of at most L tokens in a MeanCNN."""
 
     tokens: Tensor  # (n, L, vector_width), to be read where `real`
     real: Tensor  # (n, L) bool
@@ -157,10 +157,10 @@ class LocalFeatures:
 
 
 class MeanCNN(TokenPooler):
-    """Zhang et al. (2020), IS-BERT: for each kernel k a convolution over the k tokens around each token, all
-    kernels side by side, and of those local vectors the mean. torch's default initialisation.
+    """The pooler of IS-BERT (Zhang et al. 2020): for each kernel k a convolution over the k tokens around each token, all
+    kernels side by side, and the mean of these local vectors. torch's default initialisation.
 
-    Special tokens count. Beyond a text's ends there are zeros.
+    Special tokens count. A text is padded with zeros at both ends.
     """
 
     kind = KINDS["mean_cnn"]
@@ -179,7 +179,7 @@ class MeanCNN(TokenPooler):
         self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as JSON has them."""
+        """Return the constructor's arguments as JSON values."""
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels, "activation": self.activation,
         }
@@ -190,7 +190,7 @@ class MeanCNN(TokenPooler):
         return self.features(states, mask).vectors
 
     def features(self, states: Tensor, mask: Tensor, zero_padding: bool = True) -> LocalFeatures:
-        """Return the vectors and the local ones that they are means of. states: (n, L, d); mask: (n, L), 1 on real tokens.
+        """Return the vectors and the local vectors whose means they are. states: (n, L, d); mask: (n, L), 1 on real tokens.
 
         zero_padding: read zeros at padded places. False: read the states there, as the authors' code does, so that the last
         tokens of a text depend on what it is padded with.
@@ -199,7 +199,7 @@ class MeanCNN(TokenPooler):
         inputs = states.masked_fill(~real.unsqueeze(-1), 0) if zero_padding else states
         inputs = inputs.transpose(1, 2)
         made, layers = list[Tensor](), list[Any](self.convs)
-        for conv in layers:  # as long as its input: zeros before and behind it
+        for conv in layers:  # padded with zeros at both ends, so that the output is as long as the input
             around = conv.kernel_size[0] // 2
             made.append(convolve(nn.functional.pad(inputs, (around, around)), conv.weight, conv.bias))
         tokens = torch.cat(made, dim=1).transpose(1, 2)

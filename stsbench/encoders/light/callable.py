@@ -1,6 +1,6 @@
 """`python:package.module:callable`: any Python callable that turns a list of n texts into n vectors.
 
-Objects of other libraries that encode, a SentenceTransformer and an encoder of mteb, become such functions of texts.
+SentenceTransformers and mteb's encoders are wrapped as such functions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import torch
 
 Function = Callable[..., Any]  # takes a list of n texts
-# Given a role (query, document or None) and a prompt, what reads texts so; None: what reads any text.
+# Takes a role (query, document or None) and a prompt, returns the function for such texts; None: the one for any text.
 Roles = Callable[[str | None, str | None], Function | None]
 
 
 def library_roles(model: Any) -> Roles | None:
-    """Return how a SentenceTransformer reads queries and documents; None for an object that makes no difference."""
+    """Return the Roles of a SentenceTransformer; None for an object without encode_query and encode_document."""
     methods = {None: "encode", "query": "encode_query", "document": "encode_document"}
     if not all(callable(getattr(model, name, None)) for name in methods.values()):
         return None
@@ -49,7 +49,7 @@ def library_roles(model: Any) -> Roles | None:
 
 
 def stored_prompts(model: Any) -> dict[str, str]:
-    """Return the prompts of a SentenceTransformer by name; none where all of them are empty."""
+    """Return the prompts of a SentenceTransformer by name; {} where all of them are empty."""
     prompts = getattr(model, "prompts", None)
     if not isinstance(prompts, Mapping) or not any(prompts.values()):
         return {}
@@ -62,9 +62,9 @@ def _routes(model: Any) -> bool:
 
 
 class MtebTexts:
-    """An encoder of mteb in a role, query, document or None.
+    """An encoder of mteb as a function of texts in a role, query, document or None.
 
-    mteb's encoders choose a prompt by task, too: the texts are given to them as those of STSBenchmark.
+    mteb's encoders choose a prompt by task, too: they get the texts as those of STSBenchmark.
     """
 
     def __init__(self, model: Any, role: str | None = None) -> None:
@@ -74,12 +74,12 @@ class MtebTexts:
 
     @property
     def name(self) -> str:
-        """Return the class, and what mteb calls the model."""
+        """Return python:MODULE:CLASS, and mteb's name of the model."""
         known = getattr(self.model.mteb_model_meta, "name", None)
         return f"python:{self.__module__}:{self.__qualname__}{f' of {known}' if known else ''}"
 
     def __call__(self, texts: list[str]) -> Any:
-        """Return its vectors of n texts."""
+        """Return the vectors of n texts."""
         from datasets import Dataset
         from mteb.tasks import STSBenchmarkSTS
         from mteb.types import PromptType
@@ -91,15 +91,15 @@ class MtebTexts:
         )
 
     def reads(self, role: str | None, prompt: str | None) -> Function | None:
-        """Return `Roles`; a prompt is the model's own affair."""
+        """Return the function for a role, as `Roles`; None with a prompt, which the model itself chooses."""
         return None if role is None or prompt is not None else MtebTexts(self.model, role)
 
 
 class CallableEncoder(Encoder):
-    """`fn(list of n str) -> (n, d)` array, nested list, torch tensor or scipy sparse matrix.
+    """A callable as an encoder: `fn(list of n str)` -> (n, d) array, nested list, torch tensor or scipy sparse matrix.
 
-    What weights hide behind a callable nobody can see. Who it is says its user, by a `fingerprint` that is changed whenever
-    its vectors change, or else a probe (stsbench/encoders/probe.py). Only under a user's fingerprint are vectors cached.
+    The weights behind a callable cannot be read. It is identified by its user's `fingerprint`, to be changed whenever its
+    vectors change, or else by a probe (stsbench/encoders/probe.py). Vectors are cached under a user's fingerprint only.
     """
 
     usage = "python:module:callable"
@@ -107,8 +107,8 @@ class CallableEncoder(Encoder):
     def __init__(
         self, fn: Function, name: str | None = None, fingerprint: str | None = None, roles: Roles | None = None
     ) -> None:
-        """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is. roles: what reads
-        queries, documents and texts behind a prompt, if not `fn`."""
+        """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is. roles: functions
+        for queries, documents and texts with a prompt, where these are not `fn`."""
         if not callable(fn):
             one = "one at a time, as " if isinstance(fn, list | tuple) else ""
             hint = f"give {one}a model's name, an encoder, or a function from texts to vectors"
@@ -125,7 +125,7 @@ class CallableEncoder(Encoder):
 
     @classmethod
     def wrap(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
-        """Return a function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
+        """Return the encoder of a function or an object's `encode`, which is used for torch modules: they take tensors."""
         encode = getattr(model, "encode", None)
         if hasattr(model, "mteb_model_meta") and callable(encode):  # one of mteb's encoders
             texts = MtebTexts(model)
@@ -145,14 +145,14 @@ class CallableEncoder(Encoder):
 
     @cached_property
     def probe(self) -> Probe | None:
-        """Return what it is known by, unless its user has said so."""
+        """Return the identity by probe texts; None where the user has given a fingerprint."""
         if self._stated is not None:
             return None
         return probed(lambda texts: self.run(texts).vectors, self._name, _qualified(self._fn))
 
     @cached_property
     def spec(self) -> EncoderSpec:  # type: ignore[override]
-        """Return what is asked for before anything is scored, when the callable is tried out."""
+        """Return the spec. It is first read before anything is scored: the callable is probed then."""
         role = {} if self._role is None else {"role": self._role}
         spec = EncoderSpec(name=self._name, kind="callable", weights="", prefix=self._prompt or None, options=role)
         if self.probe is None:
@@ -162,12 +162,12 @@ class CallableEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> CallableEncoder:
-        """Return `python:package.module:callable`; dots after the second colon are allowed."""
+        """Return the encoder of `python:package.module:callable`; dots after the second colon are allowed."""
         options.refuse_changes()
         return cls(_imported(argument, options.model), options.model)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """As a SentenceTransformer or an encoder of mteb reads texts of a role, or behind `prompt`; a function is itself."""
+        """Return a SentenceTransformer or encoder of mteb for texts of a role, or with `prompt`; a function as it is."""
         fn = None if self._roles is None else self._roles(role, prompt)
         if fn is None:
             return self
@@ -178,7 +178,7 @@ class CallableEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """Return that of the object whose method is called, where it has one."""
+        """Return the device of the object whose method is called; the CPU where it has none."""
         import torch
 
         return self._device if isinstance(self._device, torch.device) else torch.device("cpu")
@@ -203,7 +203,7 @@ class CallableEncoder(Encoder):
 
 
 def _imported(argument: str, name: str) -> Callable[[list[str]], Any]:
-    """Return what `package.module:callable` names. EncoderError, which calls it `name`: it cannot be imported."""
+    """Return the callable `package.module:callable`. EncoderError, which calls it `name`: it cannot be imported."""
     module_name, _, attribute = argument.partition(":")
     if not module_name or not attribute:
         raise EncoderError(f"{name}: expected python:package.module:callable")
@@ -235,7 +235,7 @@ def as_matrix(returned: Any, n: int, name: str) -> Any:
     else:
         try:
             array = np.asarray(returned)
-        except (ValueError, TypeError) as error:  # rows of different length, above all
+        except (ValueError, TypeError) as error:  # mostly rows of different length
             raise EncoderError(f"{name} returned {kind} that is not an array ({error})") from error
     if array.dtype.kind not in "fiub" or array.ndim != 2 or array.shape[0] != n or array.shape[1] == 0:
         got = f"{kind} of {array.dtype} with shape {array.shape}"
@@ -253,8 +253,8 @@ def _qualified(fn: Any) -> str:
 
 
 def _of_model(owner: Any) -> str:
-    """Return " of NAME" of the model whose method is called, where it knows what it was loaded from; two of one class are
-    distinguished by it. Of a path the last part only: a record names no folder of this machine."""
+    """Return " of NAME" where the model whose method is called knows what it was loaded from, to distinguish two models of
+    one class. Of a path only the last part is returned: records name no folders of this machine."""
     attributes = ("name_or_path", "model_card_data.model_id", "config._name_or_path", "model_card_data.base_model")
     parts = [owner, *([owner[0], getattr(owner[0], "auto_model", None)] if hasattr(owner, "_modules") and
                       hasattr(owner, "__getitem__") and len(owner) else [])]
@@ -262,7 +262,7 @@ def _of_model(owner: Any) -> str:
         for attribute in attributes:
             try:
                 value = operator.attrgetter(attribute)(part)
-            except Exception:  # whatever the user's object does when it is asked
+            except Exception:  # an attribute of a user's object may raise anything
                 continue
             if isinstance(value, str) and value:
                 path = Path(value)
@@ -275,6 +275,6 @@ def _source_digest(fn: Any) -> str:
     named = inspect.unwrap(fn) if hasattr(fn, "__qualname__") else type(fn)
     try:
         source = Path(inspect.getsourcefile(named) or "").read_bytes()
-    except (OSError, TypeError):  # built in, or typed at a prompt
+    except (OSError, TypeError):  # built in, or defined in an interactive session
         source = b""
     return hashlib.sha256(_qualified(fn).encode() + b"\0" + source).hexdigest()

@@ -1,6 +1,6 @@
-"""Encoders that know words and nothing else: the floor any trained encoder has to beat.
+"""Lexical encoders, bags of tokens or characters: the baselines that any trained encoder has to beat.
 
-`lexical:token-set`    binary vector of the distinct tokens of a text, cut as bert-base-uncased cuts before word pieces
+`lexical:token-set`    binary vector of the distinct tokens of a text, split as bert-base-uncased does before word pieces
 `lexical:char-ngrams`  binary vector of the distinct character n-grams of a text, whatever stands between its words
 `lexical:tfidf`        scikit-learn's TfidfVectorizer, which must be fitted on named texts first
 
@@ -42,12 +42,12 @@ class Lexical(Encoder):
     cacheable = False
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """Return no parameters."""
+        """Return 0 parameters."""
         return Counts(0)
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """Return `lexical:ARGUMENT`. EncoderError: none is called so, or options for transformers."""
+        """Return the encoder `lexical:ARGUMENT`. EncoderError: there is no such encoder, or options are for transformers."""
         options.refuse_changes()
         if argument not in LEXICAL:
             close = difflib.get_close_matches(argument, LEXICAL, n=1)
@@ -58,7 +58,7 @@ class Lexical(Encoder):
 
 
 class Bag(Lexical):
-    """Binary bag of what `tokens` cuts a text into.
+    """Binary bag of the tokens that `tokens` returns for a text.
 
     The vocabulary grows with every call, so a column means the same token in all matrices of one instance; a later
     matrix may be wider than an earlier one (`earlier.resize(...)` widens it). A text without tokens is a zero row.
@@ -141,7 +141,7 @@ class CharNgrams(Bag):
 
 
 class TfIdf(Lexical):
-    """Scikit-learn's TfidfVectorizer with its defaults: lower-cased words of two letters up, smoothed idf, l2 rows.
+    """Scikit-learn's TfidfVectorizer with its defaults: lower-cased words of two characters or more, smoothed idf, l2 rows.
 
     Inverse document frequencies come from `fit`, and what they were fitted on is part of the spec.
     """
@@ -165,7 +165,7 @@ class TfIdf(Lexical):
         return TfIdf(vectorizer, fitted_on=named_source(texts, source))
 
     def as_timed(self, texts: Sequence[str]) -> TfIdf:
-        """Return one that is fitted."""
+        """Return a fitted encoder: itself, or a copy fitted on `texts`."""
         return self if self._vectorizer is not None else self.fit(texts, "probe")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

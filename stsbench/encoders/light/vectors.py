@@ -1,4 +1,4 @@
-"""`vectors:FILE.npz`: vectors computed elsewhere, `texts` (n strings) and `vectors` (n, d). `vectors:DIR`: in a folder."""
+"""`vectors:FILE.npz`, `vectors:DIR`: vectors computed elsewhere, in arrays `texts` (n strings) and `vectors` (n, d)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import sha256_file, stamp
 from stsbench.wording import sized
 
-_MOST_BYTES, _MOST_SHARE = 500_000_000, 50  # that a packed file may fill in any case, and for each of its own bytes
+_MOST_BYTES, _MOST_SHARE = 500_000_000, 50  # what a file may always unpack to, or so many times its size
 
 
 class StoredVectors(Encoder):
-    """Looks each text up, exactly as written. Not cached: the file is itself a cache."""
+    """Vectors looked up by text, exactly as written. They are not cached: the file is itself a cache."""
 
     usage = "vectors:FILE.npz, vectors:DIR"
 
@@ -57,7 +57,7 @@ class StoredVectors(Encoder):
 
 
 def _of_folder(folder: Path, name: str) -> Encoder:
-    """Return the encoder of a folder of vectors. EncoderError, one line: what each installed format has against it."""
+    """Return the encoder of a folder of vectors. EncoderError, one line: why no installed format can read it."""
     reasons = []
     for folder_format in vector_formats():
         try:
@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
     except EncoderError:
         raise
     except ValueError as error:
-        # Above all an object array, which numpy would unpickle, that is, run code from the file.
+        # Mostly an object array, which numpy would have to unpickle, and so run code from the file.
         hint = "save texts as np.array(list_of_str), not as dtype=object"
         raise EncoderError(f"cannot read {path}: {error} ({hint})") from error
     except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
 
 
 def _rows(path: Path, texts: NDArray[np.str_], vectors: NDArray[np.float32]) -> dict[str, int]:
-    """Return text -> row. A text may stand there twice, but only with the same vector."""
+    """Return text -> row. EncoderError: a text occurs twice with different vectors."""
     rows: dict[str, int] = {}
     for row, text in enumerate(texts.tolist()):
         first = rows.setdefault(text, row)

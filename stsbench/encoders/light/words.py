@@ -38,14 +38,14 @@ _CONTRACTIONS = (
 
 STOP_WORD_LISTS = ("none", "sklearn", "sentence-transformers")
 Vector = NDArray[np.float32]
-WIDEST = 65_536  # numbers of a vector: the file may be somebody else's, and memory is the machine's
-LONGEST = 32 * WIDEST  # bytes of a line
-_MARK = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it; it is no part of the first word
-VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"}  # and its stop-word list
+WIDEST = 65_536  # most numbers of a vector, so that no file can fill the memory
+LONGEST = 32 * WIDEST  # most bytes of a line
+_MARK = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it; it is not a part of the first word
+VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"}  # variant -> its stop-word list
 
 
 def stop_words(name: str) -> frozenset[str]:
-    """Return the list called `name`; EncoderError when there is none of that name."""
+    """Return the stop words of the list called `name`. EncoderError: there is no such list."""
     if name == "none":
         return frozenset()
     if name not in STOP_WORD_LISTS:
@@ -62,7 +62,7 @@ def open_words(path: Path) -> IO[bytes]:
 
 
 def read_dimension(path: Path) -> int:
-    """Return how wide the vectors are: from the word2vec header line or the first line. EncoderError if there are none."""
+    """Return the width of the vectors, from the word2vec header line or the first line. EncoderError if there are none."""
     try:
         with open_words(path) as stream:
             first = stream.readline(LONGEST).removeprefix(_MARK).rstrip(b" \r\n")
@@ -147,7 +147,7 @@ def _unreadable(path: Path, error: BaseException) -> EncoderError:
 
 
 class WordAverage(Encoder):
-    """Mean of the vectors of the words found. Reads the file once for each set of new words (see `prepare`)."""
+    """Mean of a text's word vectors. The file is read once for each set of new words (see `prepare`)."""
 
     usage = "words:GLOVE.txt"
     dimension: int
@@ -173,7 +173,7 @@ class WordAverage(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> WordAverage:
-        """Return `words:PATH` or `words:PATH?variant=sentence-transformers&stop_words=sklearn`."""
+        """Return the encoder of `words:PATH` or `words:PATH?variant=sentence-transformers&stop_words=sklearn`."""
         options.refuse_changes()
         path, _, query = argument.rpartition("?")
         if not path or Path(argument).is_file():  # a question mark may be part of a file name
@@ -191,10 +191,10 @@ class WordAverage(Encoder):
         self._check_unchanged()
         # A lone surrogate cannot be in a UTF-8 file; surrogatepass turns it into bytes that match nothing.
         vectors, again = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
-        self._check_unchanged()  # while it was read
+        self._check_unchanged()  # it may have changed while it was read
         self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
         self._looked_up |= wanted
-        # How many tokens have a vector. Few: the file is of another case, language or tokenisation than the texts.
+        # A low coverage shows that the file differs from the texts in case, language or tokenisation.
         hits = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
         coverage = f"{self.path}: {sum(hits):,} of {counted(len(hits), 'token')} of the texts have a vector"
         self.notes = (*self.notes, coverage, *self._doubles(again))
@@ -220,7 +220,7 @@ class WordAverage(Encoder):
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
 
     def _forms(self, text: str) -> Iterator[tuple[str, ...]]:
-        """For each token of a text, the forms to look up, the first found wins; none for a stop word."""
+        """Yield for each token of a text the forms to look up, of which the first found counts; none for a stop word."""
         if self._variant == "senteval":
             yield from ((token,) for token in text.split() or ["."])
             return
@@ -228,7 +228,7 @@ class WordAverage(Encoder):
             forms: list[str] = []
             stripped = token.strip(string.punctuation)
             for form in (token, stripped, stripped.lower()):
-                if form in self._stop:  # ends the search: "the," is dropped, whatever the file holds further on
+                if form in self._stop:  # ends the search: "the," is dropped unless the file has it as it stands
                     break
                 if form:
                     forms.append(form)

@@ -28,7 +28,7 @@ _SHORTEST = 1e-6  # a shorter mean has no direction: float32 vectors of length 1
 
 @dataclass(frozen=True)
 class Moments:
-    """Of n vectors: mean float64 (d,), scatter float64 (d, d) = sum of (x - mean)(x - mean)'.
+    """Moments of n vectors: mean float64 (d,), scatter float64 (d, d) = sum of (x - mean)(x - mean)'.
 
     rounding: float64 (d,), the variance that the rounding of float32 vectors may have put into each dimension.
     """
@@ -44,7 +44,7 @@ class Moments:
         return len(self.mean)
 
     def covariance(self, divisor: str) -> NDArray[np.float64]:
-        """Return float64 (d, d). divisor: "n-1" or "n"."""
+        """Return the covariance, float64 (d, d). divisor: "n-1" or "n"."""
         return self.scatter / (self.n - 1 if divisor == "n-1" else self.n)
 
     def negligible(self) -> float:
@@ -59,7 +59,7 @@ class Moments:
 
 
 def moments(blocks: Iterable[NDArray[Any]], name: str) -> Moments:
-    """Of all rows of `blocks`, (m, d) arrays of any float type and length; how they are cut matters to rounding only.
+    """Return the moments of all rows of `blocks`, (m, d) arrays of any float type; how rows are split affects rounding only.
 
     Blocks are merged by their deviations from their own means (Chan, Golub and LeVeque 1979), since sums of squares would
     cancel for vectors whose mean is far longer than their spread. Raises StsbenchError, beginning with `name`, for none.
@@ -82,7 +82,7 @@ def moments(blocks: Iterable[NDArray[Any]], name: str) -> Moments:
 
 
 class Affine(Post):
-    """A subclass writes `solve`. Fitted, it has `mean`, float64 (d,), and `kernel`, float64 (d, k)."""
+    """An affine map; a subclass writes `solve`. Fitted, it has `mean`, float64 (d,), and `kernel`, float64 (d, k)."""
 
     mean: NDArray[np.float64]
     kernel: NDArray[np.float64]
@@ -126,7 +126,7 @@ def principal(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
 
 
 def rank(stats: Moments, variances: NDArray[np.float64]) -> int:
-    """Return how many directions have a variance beyond rounding, at most n - 1."""
+    """Return how many directions have a variance larger than rounding errors, at most n - 1."""
     return min(int((variances > stats.negligible()).sum()), stats.n - 1)
 
 
@@ -149,7 +149,7 @@ class Standardise(Affine):
 
 
 class WhiteningOptions(PostOptions):
-    """Of `whitening`."""
+    """Settings of `whitening`."""
 
     dimensions: Annotated[int, Field(ge=1)] | None = setting(
         None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021 (k)"
@@ -190,7 +190,7 @@ class Whitening(Affine):
 
 
 class AllButTheTopOptions(PostOptions):
-    """Of `all-but-the-top`."""
+    """Settings of `all-but-the-top`."""
 
     components: Annotated[int, Field(ge=0)] | None = setting(
         None, "how many directions are taken out (D); null: a hundredth of the width, rounded, at least 1; 0: only the mean",
@@ -206,7 +206,7 @@ class AllButTheTop(Affine):
     source = "Mu and Viswanath 2018, All-but-the-Top: Simple and Effective Postprocessing for Word Representations"
 
     def components(self, d: int) -> int:
-        """Return D for vectors of width d. StsbenchError where nothing would be left."""
+        """Return D, the number of directions removed, for width d. StsbenchError: nothing would be left."""
         asked: int | None = self.options.components
         count = max(1, round(d / 100)) if asked is None else asked
         if count >= d:
@@ -230,7 +230,7 @@ class AllButTheTop(Affine):
 
 
 class RenormaliseOptions(PostOptions):
-    """Of `renormalise`."""
+    """Settings of `renormalise`."""
 
     form: Literal["project", "subtract"] = setting(
         "project", "project: the mean's direction is taken out, R2; subtract: the mean itself is, R1",

@@ -1,6 +1,6 @@
-"""What a post-processing is: fitted on sentence vectors without labels, and then a map from vectors to vectors.
+"""The base class of post-processings: maps from vectors to vectors, fitted on sentence vectors without labels.
 
-Whoever adds one needs this file alone: derive from Post, describe the settings by an Options, write `fit`, `transform`,
+To add one, this file is all you need: derive from Post, describe the settings by an Options, write `fit`, `transform`,
 `state` and `restore`, and register the class under its name in the entry points `stsbench.post`. Then
 `stsbench eval --post NAME:SETTING=VALUE --fit-on target` fits it, and `stsbench fit NAME` writes a model with it.
 """
@@ -31,7 +31,7 @@ Map = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean (d,), kernel (d, k
 class PostOptions(Settings):
     """The settings of one post-processing, each made by `stsbench.settings.setting`; they are part of the fingerprint."""
 
-    # those that came after the first fits: at their defaults they are not spelled, and names and digests are as they were
+    # settings added later are left out at their defaults, so that the names and digests of earlier fits stay valid
     later: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(validate_default=True)
 
@@ -44,7 +44,7 @@ class VectorSource(Protocol):
 
     @property
     def sides(self) -> int:
-        """Return vectors of an item: 2 where the texts are pairs, else 1."""
+        """Return the number of vectors of an item: 2 where the texts are pairs, else 1."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class VectorSource(Protocol):
         """Return one pass over all items in random order: float32 (m, sides, d), m = batch_size but for the last."""
 
     def with_dropout(self, seed: int) -> VectorSource:
-        """Return the same texts, as the encoder reads them with its dropout on: every pass draws other masks.
+        """Return a source of the same texts, encoded with dropout: every pass draws other masks.
         StsbenchError, one line: the encoder has no dropout, or none that could be switched on."""
 
 
@@ -78,7 +78,7 @@ class Post(ABC):
     notes: tuple[str, ...] = ()  # what fitting found that a user should know, a line each
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Not fitted yet. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
+        """Set up an unfitted map. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
         fields = self.Options.model_fields
         for key in settings or {}:
             if key not in fields:
@@ -88,7 +88,7 @@ class Post(ABC):
 
     @abstractmethod
     def fit(self, source: VectorSource) -> Self:
-        """Return this object, fitted. StsbenchError, one line that names what is fitted on: the vectors do not suffice."""
+        """Return this object, fitted. StsbenchError, one line that names the source: its vectors do not suffice."""
 
     @abstractmethod
     def transform(self, vectors: Vectors) -> Vectors:
@@ -108,22 +108,22 @@ class Post(ABC):
         """Return this object with such a state, as if it had been fitted."""
 
     def affine(self) -> Map | None:
-        """Mean and kernel where the fitted map is (x - mean) @ kernel and nothing else; None for any other."""
+        """Return mean and kernel where the fitted map is (x - mean) @ kernel and nothing else; None for any other."""
         return None
 
     def settings(self) -> dict[str, Any]:
-        """Return every setting by name, defaults included but for `later` ones, as JSON has them."""
+        """Return all settings by name as JSON values, except those of `later` that are at their defaults."""
         values: dict[str, Any] = self.options.model_dump(mode="json")
         fields = self.Options.model_fields
         return {name: value for name, value in values.items()
                 if name not in self.Options.later or getattr(self.options, name) != fields[name].default}
 
     def unfitted(self) -> Self:
-        """Return another one of the same settings."""
+        """Return an unfitted post-processing with the same settings."""
         return type(self)(self.settings())
 
     def digest(self) -> str:
-        """Return sha256 over name, settings and state: two fitted ones of equal digest give equal vectors."""
+        """Return sha256 over name, settings and state: fitted maps of equal digests give equal vectors."""
         sha = hashlib.sha256(json.dumps([self.name, self.settings()], sort_keys=True).encode())
         for name, array in sorted(self.state().items()):
             little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -145,11 +145,11 @@ class FromWeights(Post):
         """Return this object, made from a table of token vectors. StsbenchError, one line: it does not suit."""
 
     def fit(self, source: VectorSource) -> Self:
-        """Return this object: vectors change nothing."""
+        """Return this object: it does not depend on vectors."""
         return self
 
     def unfitted(self) -> Self:
-        """Return this object: fitted on other texts it is the same."""
+        """Return this object: it would be the same if fitted on other texts."""
         return self
 
 

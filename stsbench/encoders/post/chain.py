@@ -1,4 +1,4 @@
-"""Post-processings one after another: how they are named, spelled, fitted, and stored.
+"""Chains of post-processings: parsed from --post, fitted step by step, written to files and read from them.
 
 A fitted chain on disk is post.json (what it is) and post.safetensors (what fitting found).
 """
@@ -32,7 +32,7 @@ TYPE = "stsbench.encoders.post.module.PostProcessing"  # the module of sentence-
 
 
 def post_names() -> list[str]:
-    """Return what may stand in --post, sorted."""
+    """Return the names of all post-processings, sorted, as --post takes them."""
     return names(GROUP)
 
 
@@ -47,7 +47,7 @@ def load_post(name: str) -> type[Post]:
 
 
 def card(name: str) -> str:
-    """Return what a post-processing is: the text beside its module, else its class's docstring."""
+    """Return the description of a post-processing: the text beside its module, else its class's docstring."""
     kind = load_post(name)
     path = card_path(Path(inspect.getfile(kind)), name)
     return path.read_text("utf-8").rstrip() if path else inspect.getdoc(kind) or ""
@@ -63,14 +63,14 @@ class Chain:
     """One post-processing or several, applied from left to right."""
 
     def __init__(self, steps: Sequence[Post]) -> None:
-        """Raise StsbenchError: a step that is made from the model's weights has another one before it."""
+        """Raise StsbenchError where a step that is made from the model's weights does not come first."""
         self.steps = tuple(steps)
         if late := [step.name for step in self.steps[1:] if isinstance(step, FromWeights)]:
             raise StsbenchError(f"--post {self.names}: {late[0]} is made for the model's own vectors: it must come first")
 
     @classmethod
     def parse(cls, text: str) -> Chain:
-        """Return `standardise+whitening:dimensions=256,divisor=n`. StsbenchError, one line, with a suggestion."""
+        """Return the chain `standardise+whitening:dimensions=256,divisor=n`. StsbenchError, one line, with a suggestion."""
         steps = []
         for part in re.split(rf"\+{_OUTSIDE}", text):
             name, colon, settings = part.strip().partition(":")
@@ -94,11 +94,11 @@ class Chain:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what fitting found."""
+        """Return the notes of all fitted steps, a line each."""
         return tuple(line for step in self.steps for line in step.notes)
 
     def unfitted(self) -> Chain:
-        """Return another one of the same settings."""
+        """Return an unfitted chain with the same settings."""
         return Chain([step.unfitted() for step in self.steps])
 
     @property
@@ -108,7 +108,7 @@ class Chain:
 
     @property
     def table(self) -> str:
-        """Return NAME@DIGEST of the table of the model's that its first step was made from."""
+        """Return NAME@DIGEST of the model's table that the first step was made from."""
         first = self.steps[0]
         assert isinstance(first, FromWeights) and first.made_of is not None
         return first.made_of
@@ -132,7 +132,7 @@ class Chain:
     def fit(self, source: VectorSource) -> Self:
         """Return this chain, fitted: each step on what the steps before it make of `source`.
 
-        Affine steps that follow one another are fitted from one pass over the vectors. StsbenchError, one line.
+        Consecutive affine steps are fitted from one pass over the vectors. StsbenchError, one line: a step cannot be fitted.
         """
         stats, name = None, source.name.partition("@")[0]
         for number, step in enumerate(self.steps):
@@ -147,13 +147,13 @@ class Chain:
         return self
 
     def transform(self, vectors: Vectors) -> Vectors:
-        """Return (n, k) of (n, d)."""
+        """Return (n, k) vectors, the (n, d) ones put through all steps."""
         for step in self.steps:
             vectors = step.transform(vectors)
         return vectors
 
     def dimension(self, d: int) -> int:
-        """Return the width of what comes out for vectors of width d. StsbenchError: not possible for d."""
+        """Return k, the width of transformed vectors of width d. StsbenchError: a step does not suit d."""
         for step in self.steps:
             d = step.dimension(d)
         return d
@@ -176,7 +176,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A source whose vectors have gone through some steps."""
+    """A VectorSource whose vectors go through the given steps."""
 
     source: VectorSource
     steps: tuple[Post, ...]
@@ -224,7 +224,7 @@ def _spelled(step: Post) -> str:
 
 
 def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
-    """Write both files into `folder`. The arrays keep their types; those of step I, from 0, are called I.NAME."""
+    """Write post.json and post.safetensors into `folder`. Arrays keep their types; those of step I, from 0, are I.NAME."""
     from safetensors.numpy import save_file
 
     states = [step.state() for step in chain.steps]
@@ -237,8 +237,8 @@ def write_post(folder: Path, chain: Chain, fitted_on: str) -> None:
 
 
 def read_post(folder: Path) -> tuple[Chain, str]:
-    """Return the fitted chain and what it was fitted on. EncoderError, one line: a file is missing, broken or another
-    one's."""
+    """Return the fitted chain and what it was fitted on. EncoderError, one line: a file is missing, damaged, or of another
+    chain."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

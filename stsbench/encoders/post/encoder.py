@@ -1,5 +1,5 @@
-"""An encoder whose vectors go through a fitted post-processing; those before it are kept in the cache as its own are.
-`--post` and `--fit-on` ask for one, fitted on a file or on the texts of each set."""
+"""An encoder with a post-processing (`--post`), fitted on a file or on the texts of each set (`--fit-on`). The cache holds
+the vectors before the post-processing, as without one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SPLITS = ("train", "dev", "trial", "test")
 
 
 class PostProcessed(Wrapper):
-    """`base`, then `chain`. Without `fitted_on` the chain is not fitted yet: `fit` gives a copy that is, one for each set.
+    """The encoder `base` with a post-processing, `chain`. Without `fitted_on` it is unfitted: `fit` returns a fitted copy.
 
-    Another k, other texts or another order of steps is another fingerprint. EncoderError: `base` cannot be post-processed.
+    Another k, other texts or another order of steps give another fingerprint. EncoderError: `base` cannot be post-processed.
     """
 
     cacheable = False  # the vectors of `base` are
@@ -64,7 +64,7 @@ class PostProcessed(Wrapper):
 
     @property
     def identity(self) -> EncoderSpec:
-        """Return the base's, through the map."""
+        """Return the base's identity with this post-processing."""
         named = self.base.identity
         if named is self.base.spec:
             return self.spec
@@ -72,36 +72,36 @@ class PostProcessed(Wrapper):
         return replace(named, post=self.spec.post, fitted_on=self.spec.fitted_on, options={**named.options, **state})
 
     def use_cache(self, cache: Any) -> None:
-        """Where the vectors of `base` are kept; None: nowhere."""
+        """Set the cache for the vectors of `base`; None: no cache."""
         self._cache = cache
 
     def hold(self, texts: Sequence[str], progress: Progress | None = None) -> None:
-        """Encode texts with `base` and keep their vectors in memory: to fit on them, and to transform them, on each set."""
+        """Encode texts with `base` and hold the vectors in memory, so that each set can be fitted on and transformed."""
         self._memory = Embed(self.base, self._cache, progress)
         self._memory.add(texts)
 
     def fit(self, texts: Sequence[str], source: str) -> PostProcessed:
-        """Return a copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
+        """Return a copy fitted on `texts`, known as `source`; ListedTexts may be pairs, whose texts are all fitted on."""
         return self.fit_on(texts if isinstance(texts, ListedTexts) else ListedTexts((texts,), named_source(texts, source)))
 
     def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
-        """Return a copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
+        """Return a copy fitted on any number of texts, encoded in blocks. StsbenchError, one line: it cannot be fitted."""
         return self.fit_vectors(EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base))
 
     def fit_vectors(self, source: VectorSource) -> PostProcessed:
-        """Return a copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
+        """Return a copy fitted on vectors of `base`, named `source.name`. StsbenchError, one line: it cannot be fitted."""
         with fresh_torch(gradients=True):  # a flow is trained
             return self._with(self.chain.with_token_weights(self.base).unfitted().fit(source), source.name)
 
     def fit_weights(self) -> PostProcessed:
-        """Return a copy that the weights of `base` determine, without any text. StsbenchError, one line: `chain` needs
+        """Return a copy fitted from the weights of `base` alone, without any text. StsbenchError, one line: `chain` needs
         texts."""
         if self.chain.needs_texts:
             raise StsbenchError(f"{self.chain.names} is fitted on texts")
         return self._with(self.chain.with_token_weights(self.base), self.chain.table)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""
+        """Return float32 (n, k) vectors of n texts; NaN where the base's are not finite. EncoderError: it is not fitted."""
         if self.spec.fitted_on is None:
             raise EncoderError(f"{self.spec.post} has to be fitted first: encoder.fit(texts, source='what they are')")
         encoded = self._encoded(texts, progress)
@@ -110,19 +110,19 @@ class PostProcessed(Wrapper):
         return Encoded(vectors, encoded.truncated)
 
     def as_timed(self, texts: Sequence[str]) -> Encoder:
-        """Return the base and the map, without what is kept of either; the base alone where the map is fitted on each
+        """Return a copy without cached or held vectors; the base's copy alone where the chain is fitted on each
         set."""
         base = self.base.as_timed(texts)
         return base if self.spec.fitted_on is None else PostProcessed(base, self.chain, self.spec.fitted_on)
 
     def on(self, base: Encoder, call: Call) -> Encoder:
-        """Return another base through the same map (`anew` fits it once more)."""
+        """Return another base with the same fitted chain (`anew` fits it again)."""
         other = PostProcessed(base, self.chain, self.spec.fitted_on)
         other._cache, other.fitting = self._cache, self.fitting
         return other
 
     def anew(self) -> Encoder:
-        """Return fitted on the same texts as the base reads them now, where they are known."""
+        """Return a copy fitted again on the same texts, as the base reads them now; itself where they are not known."""
         if self.fitting is None:
             return self
         other = self.fitting(self.base)
@@ -181,9 +181,9 @@ def post_processed(
     encoder: Encoder, post: str, fit_on: str | Path | None, cache: EmbeddingCache | None, log: Callable[[str], None],
     progress: Callable[[int], Progress] | None = None,
 ) -> PostProcessed:
-    """Return `encoder` with `post`: fitted on a file, for "target" to be fitted set by set, for None made from its weights.
+    """Return `encoder` with `post`: fitted on a file; for "target" unfitted, as each set has its fit; for None from weights.
 
-    StsbenchError, one line.
+    StsbenchError, one line: it cannot be fitted, or `encoder` has a post-processing already.
     """
     if encoder.spec.post is not None:
         raise StsbenchError(f"{encoder.spec.name} is post-processed already ({encoder.spec.post}): leave --post out")
@@ -203,7 +203,7 @@ def post_processed(
 
 
 def siblings(set_id: str, text_version: str) -> list[str]:
-    """Return the splits that make up a set's data, itself among them, in the catalog's order; of any other set itself alone.
+    """Return the ids of all splits of a set's data, its own among them, in the catalog's order; else its own id alone.
 
     STS-B: train, dev and test; SICK-R: train, trial and test. A set that holds all of them (SICK-R as MTEB has it, with
     9,927 pairs) has none beside it.
@@ -215,7 +215,7 @@ def siblings(set_id: str, text_version: str) -> list[str]:
 
 
 def target_texts(data: DataSet, load: Callable[[str], DataSet]) -> ListedTexts:
-    """Return every text of the data that a set belongs to, duplicates too and no label: what "target" fits on.
+    """Return every text of the data that a set belongs to, duplicates included, without labels: what "target" fits on.
 
     STS12-16: both sides of the year's scored pairs, all subsets together; STS-B and SICK-R: of all splits. load: a set by
     its id. DataError where a split is missing.
@@ -229,14 +229,14 @@ def target_texts(data: DataSet, load: Callable[[str], DataSet]) -> ListedTexts:
 
 
 class Targets:
-    """`target_texts` of the sets of a run, put together once each."""
+    """The `target_texts` of the sets of a run, made once for each set."""
 
     def __init__(self, load: Callable[[str], DataSet]) -> None:
         self._load = load
         self._known: dict[str, ListedTexts] = {}
 
     def __call__(self, data: DataSet) -> ListedTexts:
-        """DataError or StsbenchError, one line: a split is missing, or the texts cannot be seen."""
+        """Return a set's `target_texts`. DataError or StsbenchError, one line: a split is missing, or mteb has the texts."""
         key = f"{data.id}@{data.digest}"
         if key not in self._known:
             self._known[key] = target_texts(data, self._load)
@@ -247,14 +247,14 @@ class Targets:
         skipped."""
         distinct: dict[str, None] = {}
         for data in sets:
-            with contextlib.suppress(StsbenchError):  # said when the set is measured
+            with contextlib.suppress(StsbenchError):  # raised again when the set is measured
                 distinct.update(dict.fromkeys(self(data)))
             distinct.update(dict.fromkeys(data.texts))
         return list(distinct)
 
 
 def _columns(data: DataSet) -> tuple[Sequence[str], ...]:
-    """Return a set's texts as they stand there, by side."""
+    """Return a set's texts, duplicates included, by side. StsbenchError: mteb itself loads them."""
     if isinstance(data, PairSet):
         return data.first, data.second
     if isinstance(data, LabelledSet):

@@ -13,7 +13,7 @@ from stsbench.encoders.post.chain import Chain, read_post, write_post
 
 
 class PostProcessing(Module):
-    """sentence_embedding (n, d) -> sentence_embedding (n, k), in the precision of the chain, without gradients.
+    """A chain as a module: sentence_embedding (n, d) -> (n, k), in the precision of the chain, without gradients.
 
     SentenceTransformer(FOLDER, trust_remote_code=True) finds it where stsbench is installed.
     """
@@ -34,7 +34,7 @@ class PostProcessing(Module):
         return self.chain.dimension(self.width)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what it is, in words."""
+        """Return the spelled chain, what it was fitted on, and the width of its input."""
         return {"post": self.chain.spelled(), "fitted_on": self.fitted_on, "width": self.width}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
@@ -46,7 +46,7 @@ class PostProcessing(Module):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PostProcessing:
-        """From a folder or a Hub id. kwargs: where to look for it; the rest is for other modules."""
+        """Load the module from a folder or a Hub id. kwargs: those that say where to look for it; others are not used."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
         chain, fitted_on = read_post(Path(cls.load_dir_path(model_name_or_path, subfolder, **hub)))

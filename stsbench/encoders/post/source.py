@@ -1,5 +1,5 @@
-"""What a post-processing is fitted on: texts in memory or in a file of any size, and vectors, encoded as they are
-asked for or read from a folder that holds them.
+"""Sources of vectors that a post-processing is fitted on: texts in memory or in a file of any size, encoded on demand, or a
+folder of stored vectors.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _BLOCK = 16_384  # texts encoded at a time: what is in memory
 
 
 class FitTexts(Protocol):
-    """n items of one text, or of the two of a pair; duplicates stay."""
+    """Texts to fit on: n items of one text, or of the two of a pair; duplicates stay."""
 
     name: str  # id@digest
     sides: int  # texts of an item
     items: int  # n
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """Return one text of each of these items."""
+        """Return the text of one side, 0 or 1, of each of these items."""
 
 
 class ListedTexts(list[str]):
-    """Texts in memory: all first sides, then all second ones."""
+    """Texts to fit on in memory: a list of all first sides, then all second ones."""
 
     def __init__(self, columns: Sequence[Sequence[str]], name: str) -> None:
         super().__init__(text for column in columns for text in column)
@@ -46,24 +46,24 @@ class ListedTexts(list[str]):
         self.sides, self.items = len(columns), len(columns[0])
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """Return one text of each of these items."""
+        """Return the text of one side of each of these items."""
         return [self.columns[side][row] for row in rows]
 
 
 class StoredTexts:
-    """The text columns of a file; a label or a score is not a text."""
+    """Texts to fit on from the text columns of a file, without labels and scores."""
 
     def __init__(self, store: TextStore) -> None:
         self._store, self._roles = store, [role for role in store.roles if role not in VALUES]
         self.name, self.sides, self.items = f"{store.path.name}@{store.digest}", len(self._roles), len(store)
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:
-        """Return one text of each of these items."""
+        """Return the text of one side of each of these items."""
         return self._store.texts(self._roles[side], rows)
 
 
 def listed_texts(texts: Iterable[str]) -> ListedTexts:
-    """Return texts in memory as those of a file, a sentence a line: blank ones are left out. DataError: one is not a str."""
+    """Return texts in memory to fit on, blank ones left out. DataError: there are none, or one is not a str."""
     kept = [text for text in checked_texts(texts, "text") if text.strip()]
     if not kept:
         raise DataError("there is no text to fit on")
@@ -71,7 +71,7 @@ def listed_texts(texts: Iterable[str]) -> ListedTexts:
 
 
 def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTexts:
-    """Return a sentence a line (.txt), or every text of each row of a table (.csv, .tsv, .jsonl): of NLI both sentences.
+    """Return a file's texts: one a line (.txt), or all of each row of a table (.csv, .tsv, .jsonl), of NLI both sentences.
 
     Blank rows are left out, duplicates stay. DataError, one line: not readable, or a table whose columns are not known.
     """
@@ -91,7 +91,7 @@ def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTe
 
 
 class EncodedTexts:
-    """The VectorSource of some texts. encode: texts, any n, to the vectors that `encoder` gives for them."""
+    """A VectorSource that encodes texts on demand. encode: returns the vectors that `encoder` has for any n texts."""
 
     def __init__(self, texts: FitTexts, encode: Callable[[Sequence[str]], Encoded], encoder: Encoder) -> None:
         self.texts, self.name, self.sides = texts, texts.name, texts.sides
@@ -140,7 +140,7 @@ class VectorFormat(Protocol):
         """Return an encoder, known as `name`, that looks texts up. StsbenchError, one line: not readable."""
 
     def source(self, folder: Path, encoder: Encoder) -> VectorSource:
-        """Return its vectors to fit on. StsbenchError, one line: not readable, or not those of `encoder`."""
+        """Return the folder's vectors to fit on. StsbenchError, one line: not readable, or not those of `encoder`."""
 
 
 def vector_formats() -> list[VectorFormat]:

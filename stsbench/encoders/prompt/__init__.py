@@ -1,1 +1,1 @@
-"""What stands around a text: templates, tokens, prompts trained with a model, and what is learned for them."""
+"""Prompts around a text: templates, their tokens, prompts trained with a model, and the modules trained for them."""

@@ -1,6 +1,6 @@
-"""What is learned around a model: heads behind the pooled vector, and bottleneck adapters.
+"""Modules trained around a model: heads on the pooled vector, and bottleneck adapters.
 
-Adapters are a narrow layer behind each sublayer of BERT or RoBERTa, in several sets that rows choose from.
+Adapters are narrow layers behind each sublayer of BERT or RoBERTa, in several sets, one of which each text uses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LMTransform(nn.Module):
         self.norm = nn.LayerNorm(width, eps=eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return (..., d) -> (..., d)."""
+        """Return (..., d) transformed states of (..., d) hidden states."""
         transformed: Tensor = self.norm(self.act(self.dense(hidden)))
         return transformed
 
@@ -52,12 +52,12 @@ class MLPHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (..., d) -> (..., d)."""
+        """Return (..., d) transformed vectors of (..., d) vectors."""
         return torch.tanh(self.dense(vectors))
 
 
 def check_head(head: str, pooler: str) -> None:
-    """Raise StsbenchError for an MLP, a method's options.head, on another vector than the first token's."""
+    """Raise StsbenchError where a method's options.head, an MLP, is set with another pooler than cls."""
     if head != "none" and pooler != "cls":
         raise StsbenchError(f"options.head {head} stands on the pooler cls, not on {pooler}: set options.head none")
 
@@ -87,7 +87,7 @@ class Bottlenecks(nn.Module):
 
     @property
     def sets(self) -> int:
-        """Return how many rows can choose from."""
+        """Return the number of sets of adapters."""
         return int(self.down.shape[0])
 
     @property
@@ -103,7 +103,7 @@ class Bottlenecks(nn.Module):
         down, up = self.down[:, layer, sublayer], self.up[:, layer, sublayer]
         if isinstance(which, int):
             down, up = down[which : which + 1], up[which : which + 1]
-        # the sets side by side in one bottleneck; a row closes those that are not its own
+        # all sets side by side in one bottleneck; for each row the sets that it does not use are set to 0
         inner = _ACTIVATIONS[self.activation](hidden @ down.transpose(0, 1).flatten(1))
         if isinstance(which, Tensor):
             gate = functional.one_hot(which, self.sets).repeat_interleave(self.rank, 1).to(inner.dtype)
@@ -111,13 +111,13 @@ class Bottlenecks(nn.Module):
         return hidden + inner @ up.flatten(0, 1)
 
     def summed(self) -> Bottlenecks:
-        """Return one set of rank sets * r that gives the sum of all sets' outputs: a copy of the weights as they are now."""
+        """Return one set of rank sets * r whose output is the sum of all sets', with a copy of the present weights."""
         down, up = self.down.detach(), self.up.detach()
         joined = down.permute(1, 2, 3, 0, 4).flatten(3), up.permute(1, 2, 0, 3, 4).flatten(2, 3)
         return self.load({**self.settings(), "sets": 1, "rank": self.sets * self.rank}, _by_name(*joined))
 
     def one(self, index: int) -> Bottlenecks:
-        """Return one set alone: a copy of the weights as they are now."""
+        """Return the set `index` alone, with a copy of its present weights."""
         _check_set(index, self.sets)
         return self.load({**self.settings(), "sets": 1}, _by_name(self.down.detach()[index], self.up.detach()[index]))
 
@@ -153,7 +153,7 @@ class Bottlenecks(nn.Module):
 
 @contextmanager
 def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"] | int) -> Iterator[None]:
-    """Let the adapters act inside `model` (transformers' BERT or RoBERTa) as long as this lasts: backward passes come later.
+    """Run `model` (transformers' BERT or RoBERTa) with the adapters within the block; backward passes may follow it.
 
     which: (n,) the set of each row of the padded batch of n rows; "sum": all sets' outputs are added; a number: this set.
     They stand between the dense layer and the dropout before the residual's LayerNorm, so dropout acts on their output, too.

@@ -1,8 +1,8 @@
-"""What stands around a text: said by the user, stored by sentence-transformers, or trained with the model.
+"""Prompts and templates around a text: given by the user, stored by sentence-transformers, or trained with the model.
 
-PromptSettings describes any of the three and is always there; Prompt is a trained one with its tensors.
+PromptSettings describes any of the three, or none; Prompt is a trained prompt with its tensors.
 
-What a prompted encoder learned around its model is the file prompt.safetensors beside it; the rest is settings.
+The tensors of a trained prompt are in the file prompt.safetensors beside its model; all else are settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPTIONAL = {"word_places": {"rightmost"}}
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """What changes a vector around a text, without tensors. The empty one, PLAIN, is that of an encoder without a prompt.
+    """The settings of a prompt that change a vector, without tensors. PLAIN, all defaults, is for encoders without a prompt.
 
     template: None for the text alone; text_prompt: what sentence-transformers stores as the default prompt, directly before
     the text; trained: the prompt is part of the model, and so recorded whole. All else is as in Prompt, where "head" is the
@@ -61,17 +61,17 @@ class PromptSettings:
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> PromptSettings:
-        """Return a trained prompt, from what Prompt.settings() gave and stsbench.json keeps."""
+        """Return the settings of a trained prompt from those that Prompt.settings() returned and stsbench.json stores."""
         return cls(**{**stored, "prefixes": tuple(stored["prefixes"])}, trained=True)
 
     def stored(self) -> dict[str, Any]:
-        """Return the trained prompt as stsbench.json keeps it, and Prompt.settings() gives it."""
+        """Return the settings of a trained prompt as Prompt.settings() returns them and stsbench.json stores them."""
         about = {field.name: getattr(self, field.name) for field in fields(self)}
         del about["text_prompt"], about["trained"], about["word_places"]
         return {**about, "prefixes": list(self.prefixes), **_unusual(self.word_places)}
 
     def spec_options(self) -> dict[str, Any]:
-        """EncoderSpec.options: what the fields `template` and `prefix` of the spec do not say."""
+        """Return EncoderSpec.options of the prompt: all that the spec's fields `template` and `prefix` do not say."""
         if self.trained:
             about = self.stored()
             del about["template"]
@@ -79,7 +79,7 @@ class PromptSettings:
         return {"full_stop": True} if self.full_stop else {}
 
     def changed(self, template: str | None, full_stop: bool | None) -> PromptSettings:
-        """With what a user asks for (None: nothing); a template takes the place of all that was there before."""
+        """Return the settings changed by a user's options (None: unchanged); a template replaces all other settings."""
         prompt = self if template is None else PromptSettings(template)
         return prompt if full_stop is None else replace(prompt, full_stop=full_stop)
 
@@ -91,11 +91,11 @@ _STOPS: dict[FullStop, str] = {True: "full stop added", "punctuation32": "full s
 
 @dataclass(frozen=True)
 class Prompt:
-    """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold, as a method trains it; of
-    the pooler `last` a template and a rule for full stops alone.
+    """A trained prompt: all that the pooler `mask` needs beside the transformers model and its tokenizer. For the pooler
+    `last` it is a template and a rule for full stops only.
 
     template: with {} or [X] for the sentence and [MASK] or {mask}, which of the pooler `last` it need not hold;
-    full_stop: whether one is put behind a text, and behind which (template.with_full_stop); text: "inside": the filled
+    full_stop: the rule by which a full stop is added to texts (template.with_full_stop); text: "inside": the filled
     template is tokenised, "pieces": the sentence is tokenised alone and cut at `pieces` tokens (None: not at all), as in
     training.
 
@@ -105,8 +105,8 @@ class Prompt:
 
     words: (m, d) learned embeddings of the template's tokens in order, special tokens left out; None: the model's own.
     word_places: the tokens that they stand for, see TokenTemplate.
-    prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: of
-    one set, or None.
+    prefixes: none, one, or several whose vectors are averaged; shift: number of positions before the text. bottlenecks:
+    adapters of one set, or None.
     """
 
     template: str
@@ -125,7 +125,7 @@ class Prompt:
     bottlenecks: Bottlenecks | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Return everything but the tensors' values, for a JSON file: of tensors their number, their lengths or their
+        """Return the prompt for a JSON file, without the values of tensors: in their place their number, lengths or
         kind."""
         return {
             "template": self.template, "full_stop": self.full_stop, "text": self.text, "pieces": self.pieces,
@@ -137,7 +137,7 @@ class Prompt:
         }
 
     def modules(self) -> tuple[nn.Module, ...]:
-        """Return the head and the bottlenecks, those that there are."""
+        """Return the head and the bottlenecks, where there are any."""
         return tuple(part for part in (self.head, self.bottlenecks) if part is not None)
 
     def _kind(self) -> str | None:
@@ -149,17 +149,17 @@ class Prompt:
 
 
 def _unusual(word_places: str) -> dict[str, str]:
-    """Return `word_places` as settings hold it: not where it is what it was before it had a name, so that fingerprints
-    stay."""
+    """Return `word_places` as settings hold it: left out for "own", the only way before this setting, so that fingerprints
+    stay valid."""
     return {} if word_places == "own" else {"word_places": word_places}
 
 
-_DESCRIBED = ("prompt", "prompts")  # settings in words; other mappings are an extension's, shown as they are
+_DESCRIBED = ("prompt", "prompts")  # put into words below; other mappings are an extension's, shown as they are
 
 
 def described(options: Mapping[str, Any]) -> list[str]:
-    """Return what an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out,
-    and what `described_reading` says."""
+    """Return phrases for users on the prompt and the full stop in an encoder's spec.options, without the template and what
+    `described_reading` says."""
     prompt = options.get("prompt") or {}
     parts = [_STOPS[rule]] if (rule := options.get("full_stop") or prompt.get("full_stop")) else []
     if prompt.get("text") == "pieces":
@@ -187,7 +187,7 @@ def described(options: Mapping[str, Any]) -> list[str]:
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:
-    """Return `settings` where they are a prompt's, as Prompt.settings() gives them; else ValueError."""
+    """Return `settings` if they are as Prompt.settings() returns them; raise ValueError otherwise."""
     if not isinstance(settings, dict) or settings.keys() - _OPTIONAL.keys() != _KINDS.keys():
         raise ValueError(f"prompt is not made of {', '.join(_KINDS)}")
     for key, kind in {**_KINDS, **{name: words for name, words in _OPTIONAL.items() if name in settings}}.items():
@@ -200,7 +200,7 @@ def checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def fits_pooler(settings: Mapping[str, Any], pooler: str) -> bool:
-    """Return whether a prompt of these settings is one of this pooler: of `last` there is only text around a text."""
+    """Return whether a prompt of these settings works with the pooler: `mask` takes all, `last` only a template's text."""
     plain = settings["text"] == "inside" and not settings["denoise"] and not promised_tensors(settings)
     return pooler == "mask" or (pooler == "last" and plain)
 
@@ -211,7 +211,7 @@ def promised_tensors(settings: Mapping[str, Any]) -> bool:
 
 
 def prompt_file(folder: Path) -> Path:
-    """Return the tensors that the folder's prompt promises. EncoderError: they are gone."""
+    """Return the path of prompt.safetensors in `folder`. EncoderError: it is missing."""
     path = folder / PROMPT_FILE
     if not path.is_file():
         raise EncoderError(f"{folder} lacks the {PROMPT_FILE} that its stsbench.json promises")
@@ -269,7 +269,7 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
         )
         if tensors:
             raise ValueError(f"it also holds {min(tensors)}")
-    except Exception as error:  # safetensors, torch and json each have their own kinds
+    except Exception as error:  # safetensors, torch and json raise errors of their own
         why = " ".join(str(error).split())[:200] or type(error).__name__
         lacking = "it lacks " if isinstance(error, KeyError) else ""
         raise EncoderError(f"cannot use {path}, which stsbench.json describes: {lacking}{why}") from error
@@ -277,7 +277,7 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
 
 
 def _below(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin so, without that beginning, taken out of `tensors`."""
+    """Remove the tensors whose names begin with `start` from `tensors`, and return them by the rest of their names."""
     return {key.removeprefix(start): tensors.pop(key) for key in sorted(tensors) if key.startswith(start)}
 
 
@@ -310,7 +310,7 @@ def _bottlenecks(
 
 
 def _head_settings(head: nn.Module | None) -> dict[str, Any] | None:
-    """Return what _head needs beside the weights; its kind is among the prompt's settings."""
+    """Return the arguments by which `_head` builds a head; its kind is among the prompt's settings."""
     if head is None:
         return None
     from stsbench.encoders.prompt.modules import LMTransform, MLPHead

@@ -1,4 +1,4 @@
-"""What a Prompt makes of texts: their tokens, and from one packed batch the vectors at the template's mask."""
+"""Encoding with a trained Prompt: the tokens of texts, and the vectors of a packed batch at the template's mask."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class SplicedTokeniser:
-    """Texts tokenised alone and put between the template's tokens; the same call as Tokeniser (encoders/prompt/template.py).
+    """Tokenises texts alone and puts them between the template's tokens; called as Tokeniser (encoders/prompt/template.py).
 
-    For the text "pieces", and wherever words are learned: then every token of the template has to be there.
+    Used for the text "pieces", and where words are learned, since these need every token of the template.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class SplicedTokeniser:
         return [row.tolist() for row in self.template.wrap(kept)], cut
 
     def mark(self, ids: Sequence[int], text: str) -> int:
-        """Return where the template's mask token stands."""
+        """Return the index of the template's mask token in `ids`."""
         return self.template.mask_index(len(ids))
 
 
 class PromptedVectors:
-    """One run of a prompted encoder: build it anew after the weights have changed.
+    """The forward pass of a prompted encoder, to be built anew after the weights have changed.
 
     The vectors of the template alone (denoising) are computed once for each number of tokens that occurs.
     """
@@ -74,8 +74,8 @@ class PromptedVectors:
         self.tables: list[dict[int, Tensor]] = [{} for _ in self.prefixes]
 
     def __call__(self, ids: Tensor, groups: Groups, marks: Tensor) -> Tensor:
-        """Return float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the
-        masks."""
+        """Return float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) rows
+        of the mask tokens."""
         prompt, rows = self.prompt, self._rows(ids, groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
         head: Callable[[Tensor], Tensor] = prompt.head or torch.nn.Identity()
@@ -91,10 +91,10 @@ class PromptedVectors:
         return by_prefix[0] if len(by_prefix) == 1 else torch.stack(by_prefix).mean(0)
 
     def _alone(self, groups: Groups, prefix: KeyValues | None, table: dict[int, Tensor]) -> Tensor:
-        """Return (n, d) vector of the template alone for each text of the batch, from its number of tokens."""
+        """Return (n, d) vectors of the template alone, one for each text of the batch, by its number of tokens."""
         assert self.template is not None
         length = self.template.length
-        # a tokenizer may join the sentence's first token with the template's last
+        # not below 0: a tokenizer may join the sentence's first token with the template's last
         counts = [max(0, tokens - length) for _, tokens in groups]
         if lacking := sorted({count for count in counts if count not in table}):
             ids = torch.tensor([*self.template.before, *self.template.after], device=self.device)
@@ -111,7 +111,7 @@ class PromptedVectors:
         return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])
 
     def _rows(self, ids: Tensor, groups: Groups) -> Tensor | None:
-        """Return (tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
+        """Return (tokens,) the learned word of each token of a packed batch, -1 for none; None without learned words."""
         if self.prompt.words is None or self.template is None:
             return None
         runs = ids.split([texts * tokens for texts, tokens in groups])
@@ -120,7 +120,7 @@ class PromptedVectors:
 
 
 def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
-    """Return the prompt with its tensors where the model's are; heads stay in float32, as pooled vectors are.
+    """Return the prompt with its tensors on the model's device and in its type; heads stay float32, as pooled vectors are.
 
     EncoderError, one line, for tensors that do not fit the model `name`.
     """
@@ -144,11 +144,11 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
 def tokeniser(
     tokenizer: Any, template: TokenTemplate | None, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
 ) -> Tokeniser | SplicedTokeniser:
-    """Return how texts become tokens: the filled template is tokenised, or the sentence is and stands between the
-    template's.
+    """Return the tokeniser of a prompt: of the filled template, or of the sentence alone, which is put between the
+    template's tokens.
 
-    template: None where the last token is read, not a mask. EncoderError: as many learned words as the template has no
-    tokens for, or a limit that leaves none for the sentence.
+    template: None where the last token is pooled, not a mask. EncoderError: there are more or fewer learned words than
+    tokens of the template, or the limit leaves no token for the sentence.
     """
     if template is None:
         return Tokeniser(tokenizer, limit, parse_template(prompt.template, None, False), prompt.full_stop, limit_name)

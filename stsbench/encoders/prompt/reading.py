@@ -1,6 +1,6 @@
-"""Texts read otherwise than behind a prompt and by a pooler: what an extension gives whose option says so.
+"""The interface for extensions that read vectors off a transformer in another way than by a prompt and a pooler.
 
-An entry point of the group READINGS has the name of that option and gives a ReadingOption. The core knows none by name.
+An entry point of the group READINGS is named as the extension's option of encoders, and is a ReadingOption.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Compute = Callable[[list[list[int]], "Pass"], NDArray[np.float32]]  # token ids of n texts to (n, k), batch by batch
 
 READINGS = "stsbench.readings"
-# What the core writes into the options of a transformer's spec; all else beside a layer is an extension's.
+# Keys that the core writes into the options of a transformer's spec; beside `layer`, all other keys are an extension's.
 _CORE = frozenset((
     "prompt", "prompts", "full_stop", "layer", "truncate_dim", "rescaled", "role", "revision", "trust_remote_code",
     "adapters", "default_route", "precision", "calibration", "clip", "dropout", "identity", STATE,
@@ -34,13 +34,13 @@ _CORE = frozenset((
 
 
 class Pass(ABC):
-    """What is computed of each batch of some texts."""
+    """A pass over texts: computes rows of each batch."""
 
     @abstractmethod
     def marks(self, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Any:
-        """Return what it needs to know of the texts in `order`, to be sliced by batches.
+        """Return what `__call__` needs to know of the texts in `order`, to be sliced by batches.
 
-        put: copies a tensor to where the model is.
+        put: copies a tensor to the model's device.
         """
 
     @abstractmethod
@@ -49,13 +49,13 @@ class Pass(ABC):
 
 
 class Reader(ABC):
-    """A Reading with its model."""
+    """A Reading bound to a model: texts to token ids and vectors."""
 
-    passes: int  # how many texts the model reads for each one
+    passes: int  # how many sequences the model reads for each text
 
     @abstractmethod
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
-        """Return the token ids of n texts as they are read first, and which were cut.
+        """Return the token ids of n texts in the first pass, and bool (n,), which texts were cut.
 
         EncoderError: the limit leaves no token of a text.
         """
@@ -64,15 +64,15 @@ class Reader(ABC):
     def read(
         self, forward: Forward, texts: Sequence[str], compute: Compute
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return (n, d) vectors of n texts, neither cut nor scaled, and which of the texts were cut."""
+        """Return (n, d) vectors of n texts, neither truncated nor normalised, and bool (n,), which texts were cut."""
 
     @abstractmethod
     def check(self, forward: Forward, ids: Sequence[list[int]]) -> None:
-        """Raise EncoderError for a model that cannot be read so. ids: of two texts that begin alike."""
+        """Raise EncoderError for a model that does not suit the reading. ids: of two texts with the same beginning."""
 
 
 class Reading(ABC):
-    """How texts are read, whatever the model is. Two that are equal give the same vectors."""
+    """A way to read vectors off any model. Equal readings give the same vectors."""
 
     option: ClassVar[str]  # the name of the option that asks for it
     pooler: str  # as the spec names it
@@ -86,7 +86,7 @@ class Reading(ABC):
 
     @abstractmethod
     def spec_options(self) -> dict[str, Any]:
-        """Return EncoderSpec.options: all else that changes a vector, `layer` and the option by their names among it."""
+        """Return EncoderSpec.options: all else that changes a vector, `layer` and the option by its name included."""
 
 
 class ReadingOption(ABC):
@@ -95,24 +95,24 @@ class ReadingOption(ABC):
     @staticmethod
     @abstractmethod
     def reading(options: EncoderOptions) -> Reading:
-        """Return what the option asks for. EncoderError, one line: what cannot be meant, and options that exclude it."""
+        """Return the reading that the option asks for. EncoderError, one line: a wrong value, or options that exclude it."""
 
     @staticmethod
     @abstractmethod
     def reader(reading: Any, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str) -> Reader:
-        """Return what reads so with a transformers model, called `name`. limit: of tokens, which `limit_name` sets.
+        """Return the Reader of a transformers model, called `name`. limit: of tokens, set by the option `limit_name`.
 
-        EncoderError, one line: the model cannot be read so.
+        EncoderError, one line: the model does not suit the reading.
         """
 
     @staticmethod
     @abstractmethod
     def described(options: Mapping[str, Any]) -> list[str]:
-        """Return what a spec's options, as a Reading states them, say to people."""
+        """Return phrases for users on a spec's options, as a Reading states them."""
 
 
 def asked_reading(options: EncoderOptions) -> Reading | None:
-    """Return how texts are read by an option of an extension; None where none was given."""
+    """Return the Reading that an option of an extension asks for; None where no such option is set."""
     for name in names(READINGS):
         if getattr(options, name) is not None:
             asked: Reading = resolve(READINGS, name).reading(options)
@@ -121,15 +121,15 @@ def asked_reading(options: EncoderOptions) -> Reading | None:
 
 
 def read_otherwise(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of an encoder's spec.options that say how texts are read: the option, where its extension is installed,
-    else all that are not the core's."""
+    """Return the entries of an encoder's spec.options that belong to a reading: its option, where the extension is
+    installed, else all that are not the core's."""
     if option := {name: options[name] for name in names(READINGS) if name in options}:
         return option
     return {name: value for name, value in options.items() if name not in _CORE} if "layer" in options else {}
 
 
 def described_reading(options: Mapping[str, Any], brief: bool = False) -> list[str]:
-    """Return what an encoder's spec.options say of the way that texts are read, and of a layer, for people."""
+    """Return phrases for users on the reading and the layer in an encoder's spec.options."""
     option = read_otherwise(options)
     if not brief and (name := next((name for name in names(READINGS) if name in option), None)):
         words: list[str] = resolve(READINGS, name).described(options)
@@ -140,5 +140,5 @@ def described_reading(options: Mapping[str, Any], brief: bool = False) -> list[s
 
 
 def layer_in_words(layer: int) -> str:
-    """Return which of transformers' hidden_states is read: "hidden state -2, not normed"."""
+    """Return a phrase on which of transformers' hidden_states is read: "hidden state -2, not normed"."""
     return "last layer, normed" if layer == LAST else f"hidden state {layer}{'' if layer else ' (embeddings)'}, not normed"

@@ -1,6 +1,6 @@
-"""The prompts that a text's role and task are to choose among: `--prompt none|card|mteb`.
+"""The prompts of a model that a text's role and task choose among: `--prompt none|card|mteb`.
 
-Those of a card, and those that mteb's own loader of a model passes, told from the loader's arguments alone.
+They are those of the model's card, or those that mteb's loader of the model passes, read off its arguments alone.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _GEMMA = {
 
 @dataclass(frozen=True)
 class Prompts:
-    """by_name: what a text's role and task choose among, none where all texts are read alike; default: before a text that
-    has none of them, ""; notes: what a user should know, a line each."""
+    """A model's prompts. by_name: those that a text's role and task choose among, empty where all texts have the same;
+    default: the prompt of all other texts, "" for none; notes: what a user should know, a line each."""
 
     by_name: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
     notes: tuple[str, ...] = ()
 
 
-# Hub ids -> what their cards say in words: names as in mteb's order, and what all other texts are read behind. Where Ollama
-# leaves a part of the name out, so may whoever asks for a model behind a server (`served_card`): no such id is on the Hub.
+# Hub ids -> the prompts that their cards describe: names as in mteb's order, and a default for all other texts. Parts of a
+# name that Ollama leaves out are optional, for models behind a server (`served_card`): no such id is on the Hub.
 # e5: "query: " before both sides of a symmetric task, and before features for a classifier. Qwen3 and e5's instruct models:
 # the card's form with the instruction that their authors registered for STS in mteb. nomic: as its
 # authors registered it there.
@@ -62,13 +62,13 @@ _CARDS = {
     r"nomic-ai/nomic-embed-text(-v1(\.5|-unsupervised)?)?": Prompts(_NOMIC),
     r"BAAI/bge-((small|base|large)-en(-v1\.5)?|large)": Prompts(_BGE),
     r"google/embeddinggemma(-300m)?": Prompts(_GEMMA),
-    # without an owner: behind servers alone, since on the Hub the folder stores them
+    # ids without an owner, for models behind servers only: on the Hub, the folder stores these prompts
     r"(nomic-ai-)?nomic-embed-text-v2-moe": Prompts(_NOMIC),
     r"(mixedbread-ai-)?mxbai-embed-large(-v1)?": Prompts(_BGE),
     r"(snowflake-)?snowflake-arctic-embed(-xs|-s|-m|-l|-m-long|-m-v1\.5)?": Prompts(_BGE),
     r"(snowflake-)?snowflake-arctic-embed(2|-[ml]-v2(\.0)?)": Prompts({"query": "query: "}),
 }
-# What servers write behind a model's name: how its weights are stored, and by what they are run.
+# Suffixes that servers add to a model's name: how its weights are stored, and what runs them.
 _STORED_AS = re.compile(
     r"([-.](latest|main|default|model|gguf|ggml|mlx|onnx|awq|gptq|vllm|qat|dwq|ud|i1|imatrix|(un)?quantized|"
     r"(b?f|fp|int|i?q)\d+(-[0-9klmsx]+)*|\d-?bit))+$"
@@ -77,11 +77,11 @@ _SIZE = re.compile(r"-\d+(\.\d+)?[mb](?=-|$)")
 
 
 def choose_prompts(model: str, choice: str, stored: Mapping[str, str], default: str | None = None) -> Prompts:
-    """Return what `--prompt` CHOICE (none, card, mteb) means for a model, its Hub id or its folder; stored: the folder's, by
-    name, the one called `default` before every text.
+    """Return the prompts of `--prompt` CHOICE (none, card, mteb) for a model, a Hub id or a folder. stored: the folder's
+    prompts by name; default: the name of the one before all other texts.
 
-    A card is known by the Hub id alone: a folder's name says nothing of what lies in it, so that a copy has what it stores.
-    EncoderError: mteb loads this model by code whose prompts cannot be told without loading it.
+    Cards are found by the Hub id alone: a folder's name does not say which model it holds, so a copy has what it stores.
+    EncoderError: mteb loads this model by code whose prompts cannot be known without loading it.
     """
     if choice == "none":
         return Prompts()
@@ -104,8 +104,8 @@ def choose_prompts(model: str, choice: str, stored: Mapping[str, str], default: 
 def served_card(name: str) -> Prompts | None:
     """Return the prompts of the card of a model that a server calls `name`; None where none is known.
 
-    It is the Hub's id, or what Ollama, LM Studio and others make of it: without the owner or behind another one, in a
-    folder, in lower case, behind `text-embedding-`, with a tag, a size or how its weights are stored.
+    `name` is the Hub's id, or what Ollama, LM Studio and others make of it: without the owner or with another one, in a
+    folder, in lower case, after `text-embedding-`, with a tag, a size or how its weights are stored.
     """
     name = re.sub(r"(?<=[^/])@.*", "", name.replace("\\", "/").rstrip("/").lower())
     if of_cache := re.search(r"models--([^/]+)--([^/]+)", name):  # a folder of the Hub's cache
@@ -121,7 +121,7 @@ def served_card(name: str) -> Prompts | None:
 
 
 def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:
-    """Return where sentence-transformers says nothing, and a user may expect something else."""
+    """Return warnings of texts read in a way that a user may not expect and sentence-transformers does not mention."""
     doubts, by_name = [], prompts.by_name
     passages = next((name for name in ("passage", "corpus") if by_name.get(name)), None)
     if passages and not any(by_name.get(name) for name in ("document", "Retrieval-document")):
@@ -134,9 +134,9 @@ def _doubts(model: str, prompts: Prompts) -> tuple[str, ...]:
 
 
 class Instructions(Mapping[str, str]):
-    """The prompts of a model that reads an instruction of the task: made by mteb's code for the name that is asked for.
+    """The prompts of a model that takes an instruction for each task, made by mteb's code when they are looked up.
 
-    Names are mteb's tasks and types of task, alone or with -query or -document. `described`: what decides them.
+    Names are mteb's tasks and types of task, alone or with -query or -document. `described`: all that decides the prompts.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ def _types() -> dict[str, str]:
 
 @cache
 def _metadata(name: str) -> Any:
-    """Return mteb's description of a task; of a type of task one without an instruction of its own; None for neither."""
+    """Return mteb's metadata of a task; for a type of task, metadata without its own instruction; None for other names."""
     if name in _types():
         return SimpleNamespace(name=_types()[name], type=name, prompt=None)
     with undisturbed() as mteb:

@@ -1,7 +1,7 @@
-"""A prompt around the sentence: `{}` or `[X]` stands for the sentence, `[MASK]` or `{mask}` for the mask token.
+"""Templates around a sentence: `{}` or `[X]` stands for the sentence, `[MASK]` or `{mask}` for the mask token.
 
-As text (Template), from which texts become token ids, cut only at the limit that the encoder states (Tokeniser); as tokens
-(TokenTemplate), and as positions where there is no sentence in it (template_positions).
+Template holds a template as text, TokenTemplate as tokens. Tokeniser returns the token ids of texts inside a Template, cut
+only at the encoder's limit; template_positions returns the position ids of a template without a sentence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASK = ("[MASK]", "{mask}")
 
 @dataclass(frozen=True)
 class Template:
-    """What stands before and after the sentence, with the model's own mask token filled in."""
+    """The text before and after the sentence, with the model's own mask token filled in."""
 
     before: str = ""
     after: str = ""
@@ -43,7 +43,7 @@ class Template:
 def parse_template(
     template: str | None, mask_token: str | None, needs_mask: bool, text_prompt: str = "", option: str = "--template"
 ) -> Template:
-    """Read `template`; text_prompt: a stored prompt, directly before the sentence; option: what errors call the template.
+    """Return `template` parsed. text_prompt: a stored prompt, directly before the sentence; option: its name in errors.
 
     EncoderError: no or several places for the sentence or the mask, a mask for a tokenizer that has none, or no mask
     where the pooler needs one.
@@ -69,7 +69,7 @@ def parse_template(
 
 
 def with_full_stop(text: str, rule: FullStop = True) -> str:
-    """Return `text` with a full stop behind it.
+    """Return `text` with a full stop at its end, by a rule.
 
     True: unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py). "punctuation32": a blank and a full stop,
     unless it is blank or its last character but blanks is one of string.punctuation (SNCSE's code). "prompteol": as True,
@@ -88,7 +88,7 @@ class TokenTemplate:
 
     before, after: token ids with the special token at either end: the part before the sentence without blanks at its end,
     and the part behind it with the blanks at its start (RoBERTa's tokens hold the blank before them). One token of the two
-    is the mask. A sentence may hold mask tokens of its own: the template's is never searched for, but counted to.
+    is the mask. A sentence may hold mask tokens of its own: the template's is found by its distance from an end.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class TokenTemplate:
     ) -> None:
         """template: with {} or [X] and [MASK] or {mask}; name: what errors begin with, e.g. "options.template";
         word_places: which tokens learned words stand for, the template's own, or each one's rightmost match in the text, in
-        the sentence or not, a later word in the place of an earlier one (PromptBERT's released code). blanks: whose tokens
+        the sentence or not, where a later word overrides an earlier one (PromptBERT's released code). blanks: whose tokens
         hold the blanks before the sentence; "template": as tokens of their own, if the tokenizer has such (SNCSE's code).
 
         EncoderError, one line: a template without one sentence and one mask, a tokenizer without a mask token, one that
@@ -121,7 +121,7 @@ class TokenTemplate:
 
     @property
     def length(self) -> int:
-        """Return tokens of the template alone, special ones included."""
+        """Return the number of tokens of the template alone, special ones included."""
         return len(self.before) + len(self.after)
 
     @property
@@ -130,14 +130,14 @@ class TokenTemplate:
         return [token for token in [*self.before[1:], *self.after[:-1]] if token != self.mask_id]
 
     def wrap(self, rows: Sequence[Sequence[int] | NDArray[Any]]) -> list[NDArray[np.int64]]:
-        """Return texts inside the template. rows: [text] -> its token ids with a special token at either end, which are
-        dropped."""
+        """Return token ids of texts inside the template. rows: the ids of each text with a special token at either end,
+        which are dropped."""
         parts = (np.asarray(row, dtype=np.int64)[1:-1] for row in rows)
         return [np.concatenate([self.before, part, self.after]).astype(np.int64) for part in parts]
 
     def pieces(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        """Return [text] -> its tokens as they are inside the template, after the blanks that stand there before the
-        sentence, `limit` of them at most, between two special tokens.
+        """Return each text's tokens as they are inside the template, after the template's blanks before the sentence: at
+        most `limit`, between two special tokens.
 
         Where the template touches the sentence without a blank, tokens that a tokenizer joins across that seam (byte-level
         BPE: `"` and `.`) come apart.
@@ -146,24 +146,24 @@ class TokenTemplate:
         return [[row[0], *row[1:-1][:limit], row[-1]] for row in rows]
 
     def alone(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return [text] -> its tokens as they are without a template, between two special tokens."""
+        """Return each text's tokens as they are without a template, between two special tokens."""
         if not texts:
             return []
         rows = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         return [list(row) for row in rows]
 
     def counts(self, mask: Tensor) -> Tensor:
-        """Return (n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
+        """Return (n,) the sentences' numbers of tokens. mask: (n, L), 1 on real tokens, of texts inside the template."""
         return mask.sum(1) - self.length
 
     def mask_index(self, length: int) -> int:
-        """Return where the template's own mask token stands in a text of `length` tokens inside the template."""
+        """Return the index of the template's own mask token in a text of `length` tokens inside the template."""
         if self.mask_last:
             return length - len(self.after) + self.after.index(self.mask_id)
         return self.before.index(self.mask_id)
 
     def mask_indices(self, mask: Tensor) -> Tensor:
-        """Return (n,) where the template's own mask token stands in texts inside the template. mask: (n, L), padded
+        """Return (n,) indices of the template's own mask token in texts inside the template. mask: (n, L), padded
         right."""
         lengths = mask.sum(1)
         return lengths + self.mask_index(0) if self.mask_last else torch.full_like(lengths, self.mask_index(0))
@@ -191,7 +191,7 @@ class TokenTemplate:
         return rows
 
     def _numbers(self) -> tuple[list[int], list[int]]:
-        """For each token of `before` and of `after` its number in `word_ids`, -1 for special tokens and the mask."""
+        """Return the index in `word_ids` of each token of `before` and `after`, -1 for special tokens and the mask."""
         tokens = [*self.before, *self.after]
         special = {0, len(tokens) - 1}
         number, numbers = 0, []
@@ -212,8 +212,8 @@ def first_position(model: Any) -> int:
 def template_positions(counts: Any, split: int, length: int, base: int, positions: Positions) -> Any:
     """Return int64 (m, length) position ids of a template alone (Jiang et al. 2022, PromptBERT, section 3.3).
 
-    counts: (m,) int64 tensor, how many tokens the sentence would have that stands before token `split`; positions "matched":
-    what follows stands as behind them, "empty": as behind none. base: the first token's position.
+    counts: (m,) int64 tensor, the tokens of a sentence before token `split`; positions: "matched": what follows is placed
+    as after so many tokens, "empty": as after none. base: the first token's position.
     """
     offsets = torch.arange(length, device=counts.device)
     plain = (offsets + base).expand(len(counts), -1)
@@ -223,10 +223,10 @@ def template_positions(counts: Any, split: int, length: int, base: int, position
 
 
 class Tokeniser:
-    """A transformers tokenizer with our template and limit.
+    """Tokenises texts inside a template with a transformers tokenizer, up to the encoder's limit.
 
-    A tokenizer.json may carry truncation (128 in all-MiniLM-L6-v2's) and fixed padding: both are switched off here, or
-    they would act in silence. full_stop: whether one is put behind texts, and behind which (with_full_stop).
+    A tokenizer.json may set truncation (128 in all-MiniLM-L6-v2's) and fixed padding: both are switched off, as they would
+    change the tokens silently. full_stop: the rule by which a full stop is added to texts (with_full_stop).
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Tokeniser:
         self.template = template
         self.full_stop = full_stop
         self.drops_first = getattr(tokenizer, "truncation_side", "right") == "left"
-        # None for a slow one, and for a class of a folder's or a program's own, which may change texts or ids on the way.
+        # None for a slow tokenizer, and for a class that is not transformers' own, which may change texts or ids itself.
         fast = getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.partition(".")[0] == "transformers"
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None) if fast else None
         if self.backend is not None:
@@ -264,10 +264,10 @@ class Tokeniser:
         return ids, cut
 
     def mark(self, ids: Sequence[int], text: str) -> int:
-        """Return where the template's mask token stands; EncoderError where a text has lost it.
+        """Return the index of the template's mask token in `ids`. EncoderError: the text has lost it.
 
-        A text may hold mask tokens of its own, so it is counted to: from the end where it stands behind the sentence, else
-        from the start. A tokenizer splits a text at mask tokens first, so what is beyond one is the same for every text.
+        A text may hold mask tokens of its own, so the template's is counted from the end where it follows the sentence, else
+        from the start. A tokenizer splits texts at mask tokens first, so the tokens beyond it are the same for every text.
         """
         mask, last = self.tokenizer.mask_token_id, self.template.mask_last
         side = self.tail if last else self.head
@@ -304,7 +304,7 @@ class Tokeniser:
         return [token for i, token in enumerate(ids) if i not in dropped]
 
     def _inside(self, filled: str) -> list[int]:
-        """Return which tokens are the sentence's alone, by the characters that they stand for."""
+        """Return the indices of tokens that are only the sentence's, by the characters that they cover."""
         assert self.backend is not None
         encoding, before = self.backend.encode(filled), self.template.before
         start, stop = len(before.rstrip()), len(filled) - len(self.template.after)

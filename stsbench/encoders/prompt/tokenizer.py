@@ -13,7 +13,7 @@ from stsbench.encoders.forward.checkpoint import first_line, quiet
 from stsbench.encoders.model_folder import check_settings, check_tokenizer, read_settings
 from stsbench.errors import EncoderError
 
-# Where tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, composed and wide characters.
+# Texts on which tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, wide characters.
 READ_ALIKE = (
     "a", "The harbour was built in 1840.", "HELLO World, hello WORLD", "na\u00efve caf\u00e9 cr\u00e8me",
     "nai\u0308ve cafe\u0301", "it's we'll don't I'm", " leading and trailing ", "two  spaces\tand a tab",
@@ -48,7 +48,7 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
             of_folder = type(tokenizer).__module__.startswith("transformers_modules.")  # the folder's own code
             if not file.is_file() or of_folder or reads_as(tokenizer, file):
                 return tokenizer
-            # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
+            # transformers rebuilds some tokenizers from the name of their class and the vocabulary alone
             tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
     except EncoderError:
         raise
@@ -64,8 +64,8 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
 
 
 def known_text(tokenizer: Any) -> str:
-    """Return a text that the tokenizer has a token of its own for: "a" where it does, as nearly all do, else the first of
-    its vocabulary. What it puts around a text is found with it. EncoderError: it reads none of its tokens."""
+    """Return a text that the tokenizer reads without special tokens: "a" for nearly all, else the first such entry of its
+    vocabulary. It serves to find the tokens put around a text. EncoderError: there is none."""
     special = set(tokenizer.all_special_ids)
     others = (str(tokenizer.decode([token])) for token in range(len(tokenizer)) if token not in special)
     for text in chain(["a"], others):
@@ -78,8 +78,8 @@ def known_text(tokenizer: Any) -> str:
 
 @contextmanager
 def panics_are_errors(name: str) -> Iterator[None]:
-    """Raise a panic of tokenizers, at a pattern that takes too long above all, as an EncoderError. Rust's panics are no
-    Exceptions to Python: they would end the program."""
+    """Raise a panic of the library tokenizers, mostly of a pattern that takes too long, as an EncoderError. Rust's panics
+    are not Exceptions in Python: they would end the program."""
     try:
         yield
     except BaseException as error:
@@ -93,14 +93,14 @@ def _is_whole(file: Path) -> bool:
 
     try:
         Tokenizer.from_file(str(file))
-    except Exception:  # the library has no kind of its own
+    except Exception:  # the library raises plain Exceptions
         return False
     return True
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    """Return whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a
-    class alone transformers would make an empty one."""
+    """Return whether a folder holds a vocabulary, or declares a tokenizer of bytes or characters, which needs none: from
+    the name of a class alone transformers would make an empty tokenizer."""
     declared = read_settings(folder / "tokenizer_config.json")
     if any(word in str(declared.get("tokenizer_class", "")) for word in _WITHOUT_VOCABULARY) or declared.get("auto_map"):
         return True
@@ -110,8 +110,8 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def reads_as(tokenizer: Any, file: Path) -> bool:
-    """Return whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well.
-    Special tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token),
+    """Return whether a tokenizer gives the ids of tokenizer.json, on READ_ALIKE and at added tokens in which the two differ.
+    Special tokens at either end are not compared where tokenizer_config.json asks for them (add_bos_token, add_eos_token),
     which tokenizer.json cannot say."""
     from tokenizers import Tokenizer
 
@@ -129,7 +129,7 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
 
 
 def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
-    """Return added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
+    """Return the added tokens that only one of the two has, or with other settings; special tokens (mask, ...) left out."""
     backend = getattr(tokenizer, "backend_tokenizer", declared)
     here, there = (
         {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)

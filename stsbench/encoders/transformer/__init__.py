@@ -1,1 +1,1 @@
-"""A transformers model as an encoder: from its name to a config, from the config to parts, from parts to vectors."""
+"""Encoders of transformers models: finding a model by its name, its configuration, its parts, and its vectors."""

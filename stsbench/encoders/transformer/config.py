@@ -1,4 +1,4 @@
-"""One encoder, described once: what the user asks for and what its folder declares, put together before any loading."""
+"""The configuration of a transformer encoder: a user's options and what its folder declares, combined before loading."""
 
 from __future__ import annotations
 
@@ -50,40 +50,40 @@ class EncoderConfig:
     """Everything that changes a vector of a transformer, and where it is loaded from. The spec derives from it."""
 
     name: str  # as the user wrote it
-    folder: Path | None  # the transformers model's, or that of all modules; None for a model in memory
+    folder: Path | None  # of the transformers model, or of all modules; None for a model in memory
     pooler: str | None  # None: sentence-transformers runs its own modules
     weights: str = "live"  # sha256 of every file; "live" for a model in memory, which may change
     sources: tuple[Path, ...] = ()  # the folders that `weights` covers
-    base: Path | None = None  # the model that the adapter in `folder` builds on, where that holds none
+    base: Path | None = None  # the model that the adapter in `folder` builds on, where `folder` holds none
     prompt: PromptSettings = PLAIN
-    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; none where the user chose one, or there is none
-    reading: Reading | None = None  # in the place of prompt and pooler
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; empty where the user chose one, or there is none
+    reading: Reading | None = None  # replaces prompt and pooler
     layer: int | None = None  # the hidden state that is pooled, where the user chose one without a reading; None: as STATES
-    role: str | None = None  # "query", "document", or the task by whose name sentence-transformers reads; None: any text
+    role: str | None = None  # "query", "document", or a task that sentence-transformers is given; None: any text
     normalize: bool = False  # the folder's own last step
     rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
     truncate_dim: int | None = None
     max_length: int | None = None  # tokens asked for, special ones included
-    stored_length: int | None = None  # tokens that the folder declares; None: as many as there are positions
+    stored_length: int | None = None  # token limit that the folder declares; None: the number of positions
     positions: int | None = None  # by config.json; None where only the loaded model can tell
-    beyond_positions: bool = False  # they are no limit
+    beyond_positions: bool = False  # a text may be longer than `positions`
     width: int | None = None  # the hidden states' width, by config.json
     dtype: str = "float32"
     similarity: str | None = None
-    routes: bool = False  # queries and documents take other ways through the modules
+    routes: bool = False  # queries and documents take different routes through the modules
     default_route: str | None = None  # where `routes` is set: the route of texts without a role
     adapters: tuple[str, ...] = ()  # names of the tasks that a module of the folder's own has an adapter for
     trust_remote_code: bool = False
     revision: str | None = None
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
-    post: Path | None = None  # the folder with the post-processing that the vectors go through
+    post: Path | None = None  # the folder of the post-processing of its vectors
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on
     training_overlap: tuple[Mapping[str, Any], ...] = ()  # what its training texts share with test sets
 
     @property
     def traits(self) -> Traits:
-        """Return what is known of this encoder beside its spec."""
+        """Return the traits of this encoder: what is known of it besides its spec."""
         return Traits(
             similarity=self.similarity or "cosine", prompts=self.prompts, adapters=self.adapters,
             default_route=self.default_route, trained_on=self.trained_on, training_overlap=self.training_overlap,
@@ -91,8 +91,8 @@ class EncoderConfig:
         )
 
     def spec(self, positions: int | None) -> EncoderSpec:
-        """Return the record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is
-        above."""
+        """Return the spec of this encoder. positions: those of the model, None if it states none. EncoderError: max_length
+        is larger."""
         asked = {
             "truncate_dim": self.truncate_dim, "role": self.role, "revision": self.revision,
             "trust_remote_code": self.trust_remote_code or None,
@@ -111,7 +111,7 @@ class EncoderConfig:
 
     @property
     def runs_code(self) -> bool:
-        """Return whether code of the folders' own runs, which may open any file."""
+        """Return whether Python code of the model's folders is run, which may open any file."""
         folders = [root for root in (self.folder, *self.sources) if root]
         return self.trust_remote_code and any(code_not_run(root, trusted=False) for root in folders)
 
@@ -122,7 +122,7 @@ class EncoderConfig:
 
     @property
     def limit_name(self) -> str:
-        """Return what sets the limit on tokens, for messages."""
+        """Return the option or file that sets the limit on tokens, for messages."""
         if self.max_length is not None:
             return "--max-length"
         if self.stored_length is None or self.folder is None:
@@ -132,9 +132,9 @@ class EncoderConfig:
         return f"{exported}: max_length" if stated else length_source(self.folder)
 
     def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
-        """Return the description for texts of a role, as sentence-transformers' encode_query and encode_document read them.
+        """Return the configuration for texts of a role, as of sentence-transformers' encode_query and encode_document.
 
-        prompt: before those texts; None: the one stored under the role's name, and no other.
+        prompt: the prompt of these texts; None: the one stored under the role's name, or none.
         """
         text = self.prompts[role] if prompt is None and role is not None and role in self.prompts else prompt
         text = "" if text is None and role in ROLES else text
@@ -145,13 +145,13 @@ class EncoderConfig:
         return replace(kept, role=role) if self.routes or role in self.adapters else kept
 
     def with_prompt(self, prompt: str) -> EncoderConfig:
-        """Return the description with this prompt, "" for none, before every text, whatever its role and task."""
+        """Return the configuration with this prompt, "" for none, before every text, whatever its role and task."""
         if self.prompt.trained or self.prompt.template is not None or self.reading is not None:
             return self
         return replace(self, prompt=replace(self.prompt, text_prompt=prompt or None), prompts={})
 
     def _limit(self, positions: int | None) -> int | None:
-        """Return tokens that a text is cut at; a trained prefix takes positions away."""
+        """Return the number of tokens that a text is cut at; a trained prefix takes positions away."""
         shift = self.prompt.shift
         left = None if positions is None or self.beyond_positions else positions - shift
         if self.max_length is not None and left is not None and self.max_length > left:
@@ -168,13 +168,12 @@ class EncoderConfig:
 
 
 def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
-    """Return the encoder called `name`: `minilm`, a transformers or sentence-transformers folder, a training run or a Hub
-    id.
+    """Return the configuration of the encoder `name`: `minilm`, a transformers or sentence-transformers folder, a training
+    run or a Hub id.
 
-    What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
-    EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
-    too: notes say so. A reading of an extension takes the place of both. EncoderError, one line, for whatever a user can put
-    right.
+    Options override what a folder declares. Without a pooler in either, an EncoderError lists the poolers. A template
+    replaces a stored prompt, and a pooler a trained one, too, which a note says; a reading of an extension replaces both.
+    EncoderError, one line, for whatever a user can put right.
     """
     if options.pooler is not None:
         check_pooler(options.pooler, name)
@@ -226,7 +225,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
 
 
 def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
-    """Raise EncoderError where --truncate-dim leaves vectors of `width` numbers whole: another encoder in name only."""
+    """Raise EncoderError where --truncate-dim is not below `width`: the encoder would differ in its fingerprint only."""
     if options.truncate_dim is not None and width is not None and options.truncate_dim >= width:
         raise EncoderError(
             f"--truncate-dim {options.truncate_dim} cuts nothing: the vectors of {name} have {width} numbers; leave it out"
@@ -234,9 +233,9 @@ def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
 
 
 def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
-    """Return what stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
+    """Return the description that stsbench wrote of a trained model, or None, and what the folder's files declare."""
     exported = read_exported(folder)
-    if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
+    if exported is not None:  # its pooler and length count alone, so that no two descriptions are mixed
         for option in CHANGING if exported.post else ():
             if option not in ("dtype", *_WHERE) and getattr(options, option) != getattr(EncoderOptions, option):
                 raise EncoderError(
@@ -257,7 +256,7 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
 def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
-    """Return what stands around a text, the prompts that a text's role and task may still choose, and notes."""
+    """Return the prompt of all texts, the prompts that a text's role and task may still choose, and notes."""
     known = choose_prompts(name, options.prompt_source or "card", declared.prompts, declared.default_prompt)
     prompt, prompts = PromptSettings(text_prompt=known.default or None), known.by_name
     asked = options.prompt_text
@@ -283,7 +282,7 @@ def _prompt(
 
 
 def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptions) -> EncoderConfig:
-    """Return a folder that sentence-transformers has to run itself: its modules know no template and no full stop."""
+    """Return the configuration of a folder that sentence-transformers runs. EncoderError: an option its modules lack."""
     if stray := "--template" if options.template is not None else "--full-stop" if options.full_stop else None:
         raise EncoderError(f"{stray}: {config.name} runs its own modules; choose a --pooler with it")
     if not declared.pools:
@@ -312,7 +311,7 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
 
 
 def _by_route(config: EncoderConfig, route: str, routes: Sequence[str], adapters: bool) -> EncoderConfig:
-    """With one way for every text; an adapter's goes with the prompt of its name. EncoderError: it is not among `routes`."""
+    """Return the configuration with one route for all texts, an adapter with its prompt. EncoderError: no such route."""
     if route not in routes:
         choice = f"the routes {', '.join(routes)}" if routes else "no routes"
         raise EncoderError(f"--route {route}: {config.name} has {choice} for its texts")
@@ -323,7 +322,7 @@ def _by_route(config: EncoderConfig, route: str, routes: Sequence[str], adapters
 
 
 def _native(config: EncoderConfig, options: EncoderOptions) -> EncoderConfig:
-    """For our own forward pass: checked against the folder, with the positions and the width that its config.json states."""
+    """Return the configuration for our own forward pass, checked, with the positions and width that config.json states."""
     name, folder, prompt = config.name, config.folder, config.prompt
     if options.route is not None:
         _by_route(config, options.route, (), adapters=False)
@@ -346,7 +345,7 @@ def _native(config: EncoderConfig, options: EncoderOptions) -> EncoderConfig:
 
 
 def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
-    """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
+    """Return the configuration with the digest of all files of `folder` and of the folders that it builds on."""
     adapters = sorted(path for path in walk(folder) if path.name == "adapter_config.json")
     based = {adapter.parent: resolve_base(adapter.parent, options.offline) for adapter in adapters}
     bases = [base for base in based.values() if base]
@@ -364,7 +363,7 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
 
 
 def _doubts(config: EncoderConfig, sources: Sequence[Path], options: EncoderOptions) -> Iterator[str]:
-    """Yield a warning for each folder that may lack a part, in whose place a default stands."""
+    """Yield a warning for each folder that may lack a file, so that a default is used instead."""
     for root in sources if config.name != "minilm" else ():
         absent = lacking(root)
         if doubtful := in_doubt(root, absent, options.offline):
@@ -377,15 +376,15 @@ def _doubts(config: EncoderConfig, sources: Sequence[Path], options: EncoderOpti
 
 
 def state_width(setting: Callable[[str, None], Any], last: bool) -> Any:
-    """Return the width of a hidden state, of the last one if `last`: OPT-350m's last one alone is projected.
+    """Return the width of a hidden state, of the last one if `last`: OPT-350m projects only its last state.
 
-    setting: from a name in config.json and None to the value, or to None.
+    setting: called with a name in config.json and a default, None; returns the value or the default.
     """
     return (last and setting("word_embed_proj_dim", None)) or setting("hidden_size", None)
 
 
 def stated_positions(folder: Path) -> int | None:
-    """Return tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
+    """Return the number of positions by config.json; None where only the loaded model can tell."""
     config = read_settings(folder / "config.json")
     positions, kind = config.get("max_position_embeddings"), config.get("model_type")
     if not isinstance(positions, int) or kind not in (*_PLAIN, *_OFFSET):

@@ -1,8 +1,8 @@
-"""What a model folder declares of its own encoder (pooler, limits, stored prompts), read as sentence-transformers reads it;
+"""The settings that a model folder declares (pooler, limits, stored prompts), read as sentence-transformers reads them;
 other kinds of model are refused.
 
 [Transformer, Pooling or a learned pooler of ours] with or without Normalize runs through our own forward pass, if the
-transformer is of a family whose vectors are known to be equal; sentence-transformers runs all else.
+transformer is of a family for which both are known to give equal vectors; sentence-transformers runs all else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROTARY = {
     "modernbert", "nomic_bert", "olmo2", "phi3", "qwen2", "qwen3", "smollm3",
 }
 _FAMILIES = _WHATEVER_CLASS | _TABLES | ROTARY
-_BY_LENGTH = {"dynamic", "longrope"}  # rotary positions that turn otherwise in texts beyond the model's positions
+_BY_LENGTH = {"dynamic", "longrope"}  # rotary positions whose angles differ in texts beyond the model's positions
 _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept it once
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -46,7 +46,7 @@ _USUAL = {  # settings of those files that change nothing
     "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
 }
 ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # the library takes the first stored
-BY_ROLE = ("query_length", "document_length", "query_expansion")  # of those that are no usual ones: texts of a role differ
+BY_ROLE = ("query_length", "document_length", "query_expansion")  # settings not in _USUAL: texts of a role differ
 _TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 _OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it is
     "SparseEncoder": "a sparse encoder", "CrossEncoder": "a cross-encoder",
@@ -59,36 +59,36 @@ _OTHER_MODULES = {
     "TokenPooling": "a late-interaction model",
 }
 _TOKENS = "token_embeddings"
-TABLE = "model2vec"  # the model_type of a table of tokens' vectors
+TABLE = "model2vec"  # the model_type of a table of token vectors
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What the files of a model folder say."""
+    """What the files of a model folder declare."""
 
     transformer: Path | None  # the folder of the transformers model, None if the first module is another kind
-    modules: tuple[str, ...] = ()  # the class names of modules.json; none: no sentence-transformers folder
-    pooler: str | None = None  # one of ours; None: the user's choice, or sentence-transformers has to run the modules
+    modules: tuple[str, ...] = ()  # the class names of modules.json; empty: not a sentence-transformers folder
+    pooler: str | None = None  # of POOLERS; None: the user's choice, or sentence-transformers has to run the modules
     normalize: bool = False  # the last step is Normalize
     max_length: int | None = None  # tokens, special ones included
     prompts: Mapping[str, str] = field(default_factory=dict)  # name -> text
-    default_prompt: str | None = None  # the name of the one before every text
-    pools: bool = True  # some module makes one vector of a text's tokens
+    default_prompt: str | None = None  # the name of the prompt before every text
+    pools: bool = True  # some module pools a text's tokens into one vector
     truncate_dim: int | None = None
     similarity: str | None = None  # None: the cosine
     own_class: bool = False  # its config.json names a class of the folder's own, which our passes do not know
-    beyond_positions: bool = False  # max_length is more than the positions of a model that has no table of them
-    static: bool = False  # one of model2vec's without modules.json
+    beyond_positions: bool = False  # max_length exceeds the positions of a model without a table of them
+    static: bool = False  # a table of model2vec without modules.json
     unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
-    routes: tuple[str, ...] = ()  # the tasks that a Router knows a way for
-    default_route: str | None = None  # its way for texts without a task
+    routes: tuple[str, ...] = ()  # the routes of a Router, and tasks that it maps to them
+    default_route: str | None = None  # its route for texts without a task
     adapters: tuple[str, ...] = ()  # the tasks that a module of the folder's own has an adapter for
 
     @property
     def library_only(self) -> tuple[str, ...]:
-        """Return those of `unusual` that sentence-transformers alone reads, so that transformers would ignore them."""
+        """Return those of `unusual` that only sentence-transformers reads, so that transformers would ignore them."""
         return tuple(name for name in self.unusual if name not in ("truncation_side", "quantization_config", "is_decoder"))
 
 
@@ -132,7 +132,7 @@ def read_declared(folder: Path) -> Declared:
 
 
 def is_static(folder: Path) -> bool:
-    """Return whether a folder holds a table of tokens' vectors, of model2vec or a StaticEmbedding, and no transformer."""
+    """Return whether a folder holds a table of token vectors, of model2vec or a StaticEmbedding, and no transformer."""
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures")
     if config.get("model_type") == TABLE or (isinstance(architectures, list) and "StaticModel" in architectures):
@@ -142,7 +142,7 @@ def is_static(folder: Path) -> bool:
 
 
 def first_table(folder: Path) -> Path | None:
-    """Return the folder of the table that modules.json has first; None for another module."""
+    """Return the folder of the table if the first module of modules.json is one; None for another module."""
     kind, path = _modules(folder)[0]
     return path if kind.rpartition(".")[2] == "StaticEmbedding" else None
 
@@ -159,7 +159,7 @@ def _tensors(file: Path) -> list[str]:
 
 
 def _with_routes(modules: list[tuple[str, Path]], declared: Declared) -> Declared:
-    """With the routes of a Router, the tasks that its settings map to one of them included."""
+    """Return `declared` with the routes of a Router, and the tasks that its settings map to them."""
     path = next((path for kind, path in modules if kind.rpartition(".")[2] in ("Router", "Asym")), None)
     if path is None:
         return declared
@@ -195,8 +195,8 @@ def _adapters(folder: Path) -> tuple[str, ...]:
 
 
 def _is_librarys(kind: str) -> bool:
-    """Return whether a module is sentence-transformers' or ours, and no code of the folder's own, which may pool under
-    any name."""
+    """Return whether a module is sentence-transformers' or ours, not the folder's own code, which may pool under any
+    name."""
     return kind.startswith(("sentence_transformers.", "stsbench."))
 
 
@@ -222,7 +222,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _stored(module: Path) -> bool:
-    """Return whether a module's folder holds what every kind but Normalize stores; a part of a repository may lack it."""
+    """Return whether a module's folder holds a file that every kind but Normalize stores; an incomplete copy may lack it."""
     return any(path.name.endswith("config.json") or path.name == "tokenizer.json" for path in module.glob("*.json"))
 
 
@@ -257,7 +257,7 @@ def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
 
 
 def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -> Declared:
-    """With the pooler and the limit where our own forward pass computes what the modules say."""
+    """Return `declared` with the token limit, and the pooler where our own forward pass computes what the modules do."""
     kinds, transformer = declared.modules, declared.transformer
     if transformer is None:
         return declared
@@ -278,14 +278,14 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
 
 
 def _beyond(transformer: Path, config: Mapping[str, Any]) -> bool:
-    """Return whether max_seq_length is more than the positions of a model that has no table of them, and so can go on."""
+    """Return whether max_seq_length exceeds the positions of a model without a table of them, which can read further."""
     limit, positions = library_settings(transformer).get("max_seq_length"), config.get("max_position_embeddings")
     longer = isinstance(limit, int) and isinstance(positions, int) and limit > positions
     return longer and config.get("model_type") in ROTARY
 
 
 def _turns_by_length(config: Mapping[str, Any]) -> bool:
-    """Return whether a longer text in a batch turns the positions of all."""
+    """Return whether a long text changes the rotary positions of all texts in its batch."""
     stated = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
     settings = [part for rope in stated if isinstance(rope, dict) for part in (rope, *rope.values())]
     return any({part.get("rope_type"), part.get("type")} & _BY_LENGTH for part in settings if isinstance(part, dict))
@@ -304,7 +304,7 @@ def _unusual(transformer: Path) -> Iterator[str]:
 
 
 def library_settings(transformer: Path) -> dict[str, Any]:
-    """Return what sentence-transformers keeps beside a transformers model."""
+    """Return the settings that sentence-transformers stores beside a transformers model."""
     return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
 
 
@@ -322,11 +322,11 @@ def _length(transformer: Path) -> int | None:
 
 
 def lacking(folder: Path) -> list[str]:
-    """Return the files, as paths from `folder`, that a model may go without, and whose absence changes what a text is
-    read as."""
+    """Return the files, as paths from `folder`, that are missing, which a model may lack but which change how a text is
+    read."""
     modules = _modules(folder)
     read = [path for kind, path in modules if kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")]
-    # Of the library's modules, that one alone reads a tokenizer's settings; a model's own modules may read them in the root.
+    # Only this module of the library reads a tokenizer's settings; a model's own modules may read them in the root.
     roots = read or ([] if modules and all(kind.startswith("sentence_transformers.") for kind, _ in modules) else [folder])
     names = [path / "tokenizer_config.json" for path in roots]
     names += [path / _LIMITS[0] for path in read if not any((path / name).is_file() for name in _LIMITS)]

@@ -1,4 +1,4 @@
-"""The folder of a trained model: stsbench.json says what sentence-transformers' files cannot, as long as these fit it."""
+"""The file stsbench.json of a trained model's folder: settings that sentence-transformers' files cannot hold."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from stsbench.encoders.prompt.prompt import PromptSettings
 
 FILE = "stsbench.json"
-HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
+HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # names of a kept head's weights, as of BERT's own pooler
 PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
 _TYPES = {"pooler": (str, type(None)), "max_length": (int, type(None)), "method": (str, type(None)),
           "recipe": (str, type(None)), "normalize": (bool,)}
 _COUNTS = {"texts", "exact", "normalised", "rows"}  # fields of stsbench.encoders.traits.SharedTexts
-_END_OF = {"last": "last token"}  # pooler -> where in its template a text is read
+_END_OF = {"last": "last token"}  # pooler -> the token of the template that is pooled
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """How a trained model is tested."""
+    """The settings of stsbench.json: how a trained model encodes, and what it was trained on."""
 
-    pooler: str | None  # None: modules.json says how, and this only what its weights were trained on
+    pooler: str | None  # None: modules.json says how to encode, and this file only what it was trained on
     max_length: int | None = None  # tokens, special ones included; None: the model's position limit
     method: str | None = None
     recipe: str | None = None
@@ -50,9 +50,9 @@ class Exported:
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
-    """Return sha256 over the sentence-transformers files of a folder, modules included, the transformers model not.
+    """Return sha256 over the sentence-transformers files of a folder and its modules, without the transformers model.
 
-    prompt: a prompted encoder's settings; they and prompt.safetensors are then part of it.
+    prompt: a prompted encoder's settings; they and prompt.safetensors are then part of the digest.
     """
     parts = [path for path in sorted(folder.glob("[0-9]*_*/*")) if path.is_file()]
     names = (*_SETTINGS, PROMPT_FILE) if prompt is not None else _SETTINGS
@@ -63,7 +63,7 @@ def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
 
 
 def _layout(folder: Path, exported: Exported) -> str:
-    """Return `layout_digest`, and with it the files of a post-processing."""
+    """Return the layout digest of a folder, with the files of a post-processing, where there is one."""
     digest = layout_digest(folder, exported.prompt)
     if not exported.post:
         return digest
@@ -74,8 +74,8 @@ def _layout(folder: Path, exported: Exported) -> str:
 def write_exported(folder: Path, exported: Exported) -> None:
     """Write stsbench.json into a folder that is complete otherwise.
 
-    A prompted encoder has format 2: stsbench before prompts would ask for a template, and read it as if that were all. A
-    post-processed one has format 3: stsbench before those would leave it out.
+    A prompted encoder has format 2, so that older versions of stsbench do not read it as a model with a template alone. A
+    post-processed one has format 3, so that older versions do not leave the post-processing out.
     """
     settings = asdict(exported)
     number = 3 if exported.post else 1 if exported.prompt is None else 2
@@ -92,12 +92,12 @@ def write_exported(folder: Path, exported: Exported) -> None:
 
 
 def read_exported(folder: Path) -> Exported | None:
-    """Return what stsbench.json says; None without one, and where the sentence-transformers files are no longer those
-    written with it: whoever changed them (a prompt, another training) described the model anew. EncoderError for a broken
+    """Return the settings of stsbench.json; None without the file, and where the sentence-transformers files are no longer
+    those written with it: who changed them (a prompt, another training) described the model anew. EncoderError for a broken
     file.
 
-    A prompted encoder that sentence-transformers saved anew, or whose prompt was changed, is still described by its own
-    module's settings, the same in both readers; EncoderError where modules.json puts more around it.
+    A prompted encoder that sentence-transformers saved again, or whose prompt was changed, is still described by its own
+    module's settings, which both libraries read; EncoderError where modules.json adds modules to it.
     """
     if not (folder / FILE).is_file():
         return None
@@ -112,7 +112,7 @@ def read_exported(folder: Path) -> Exported | None:
 
 
 def read_with_layout(folder: Path) -> tuple[Exported, str]:
-    """Return what stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
+    """Return the settings of stsbench.json, and the layout digest stored with them. EncoderError for a broken file."""
     path = folder / FILE
     try:
         stored = read_json_object(path, EncoderError)
@@ -150,8 +150,8 @@ def read_with_layout(folder: Path) -> tuple[Exported, str]:
 
 
 def _checked_overlap(text: Any) -> Mapping[str, Any]:
-    """Return what a training text shares with test sets, as it was stored. ValueError, KeyError or TypeError: it is not
-    that."""
+    """Return the stored overlap of a training text with test sets. ValueError, KeyError or TypeError: it has another
+    form."""
     counted = all(counts.keys() == _COUNTS and {*map(type, counts.values())} == {int} for counts in text["shared"].values())
     named = isinstance(text["none"], list) and all(isinstance(name, str) for name in [text["text"], *text["none"]])
     if not counted or not named:
@@ -160,18 +160,18 @@ def _checked_overlap(text: Any) -> Mapping[str, Any]:
 
 
 def read_trained_on(folder: Path) -> tuple[str, ...]:
-    """Return the test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
+    """Return the test data whose sentences a folder's weights were trained on, even if other files were changed since.
     EncoderError for a broken stsbench.json."""
     return read_with_layout(folder)[0].trained_on if (folder / FILE).is_file() else ()
 
 
 def read_training_overlap(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the same of what their training texts share with test sets; () where no training wrote it."""
+    """Return what a folder's training texts share with test sets; () where no training wrote it."""
     return read_with_layout(folder)[0].training_overlap if (folder / FILE).is_file() else ()
 
 
 def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: PromptSettings) -> tuple[str, ...]:
-    """Return a warning, one line, where a folder was trained with a template and is read otherwise: that is another model.
+    """Return a warning, one line, where a folder was trained with a template and is read without it: that is another model.
 
     name, options: what the user asked for; prompt: what the encoder is read with. EncoderError for a broken stsbench.json.
     """
@@ -194,8 +194,8 @@ def template_notes(folder: Path, name: str, options: EncoderOptions, prompt: Pro
 
 
 def _prompted_modules(folder: Path) -> bool:
-    """Return whether modules.json still names the prompted encoder. EncoderError, one line: other modules or a prompt
-    beside it."""
+    """Return whether modules.json still names the prompted encoder. EncoderError, one line: it adds other modules, or there
+    is a default prompt."""
     path = folder / "modules.json"
     if not path.is_file():
         return False
@@ -214,7 +214,7 @@ def _prompted_modules(folder: Path) -> bool:
 
 
 def stored_head(folder: Path) -> Any:
-    """Return the Linear(d, d) kept by training, for models that have no pooler layer of their own to load it; else None."""
+    """Return the Linear(d, d) head that training kept, for models without a pooler layer that could load it; else None."""
     exported = read_exported(folder)
     if exported is None or exported.pooler != "cls+dense":
         return None

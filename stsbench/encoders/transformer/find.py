@@ -1,7 +1,7 @@
-"""The folder that a model's name stands for: a folder, a training run, or a Hub id, downloaded or in the Hub cache.
+"""Finding a model's folder by its name: a folder, a training run, or a Hub id, downloaded or in the Hub cache.
 
-And that of minilm, the embedded default model, whose official all-MiniLM-L6-v2 weights are found on this machine and checked
-before use; and of the transformer in it that a training begins with.
+Also the folder of minilm, the embedded default model, whose official all-MiniLM-L6-v2 weights are found on this machine and
+checked before use; and that of the transformer that a training starts from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stsbench.parsing import read_json_object
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
-_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: of modules, which are small
+_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: small modules
 _CODE = ["*.py"]
-# Of config.json: what moves no vector of an encoder
+# Keys of config.json that change no vector of an encoder
 _UNREAD = {
     "_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache", "return_dict", "id2label",
     "label2id", "num_labels", "problem_type", "gradient_checkpointing", "initializer_range", "finetuning_task",
@@ -36,11 +36,11 @@ _NEEDED = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 def resolve(name: str, offline: bool = False, revision: str | None = None, code: bool = False) -> Path:
-    """Return the folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
+    """Return the folder of the model `name`; Hub ids are downloaded, or found in the Hub cache when `offline`.
 
-    revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. A training run stands
-    for the model that it kept. EncoderError, one line: no such folder, no model in it, a training that kept none yet, not a
-    Hub id, not in the cache, not on the Hub.
+    revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. The folder of a training
+    run gives the model that it kept. EncoderError, one line: no such folder, no model in it, a training that has kept none
+    yet, not a Hub id, not in the cache, not on the Hub.
     """
     folder = trained_model(Path(name).expanduser())
     if folder.is_dir():
@@ -58,9 +58,9 @@ def resolve(name: str, offline: bool = False, revision: str | None = None, code:
 
 
 def resolve_base(folder: Path, offline: bool) -> Path | None:
-    """Return the folder of the model that a PEFT adapter without one builds on; None where `folder` is no such adapter's.
+    """Return the folder of the base model of a PEFT adapter in `folder`; None where there is no adapter, or a model with it.
 
-    EncoderError, one line: the adapter names no model, or one that is not there.
+    EncoderError, one line: the adapter names no model, or one that is not found, or another than the one beside it.
     """
     if not (folder / "adapter_config.json").is_file():
         return None
@@ -80,8 +80,8 @@ def resolve_base(folder: Path, offline: bool) -> Path | None:
 
 
 def check_unpinned(adapter: Path, offline: bool) -> None:
-    """Raise EncoderError where an adapter pins a revision of its base and sentence-transformers is to run it: that takes
-    main."""
+    """Raise EncoderError where an adapter pins a revision of its base that differs from main, the only one that
+    sentence-transformers loads."""
     settings = read_settings(adapter)
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     if revision is None or not isinstance(base, str) or (adapter.parent / "config.json").is_file():
@@ -94,13 +94,13 @@ def check_unpinned(adapter: Path, offline: bool) -> None:
 
 
 def _base(name: str, revision: Any, offline: bool) -> Path:
-    """Return the folder of an adapter's base; revisions are of Hub ids, and a folder has none."""
+    """Return the folder of an adapter's base model; a revision is for a Hub id and is ignored for a folder."""
     return resolve(name, offline, None if Path(name).expanduser().is_dir() else revision)
 
 
 def _check_same(folder: Path, base: Any, revision: Any) -> None:
-    """Raise EncoderError where an adapter lies beside a model and names another: transformers builds on the one, and
-    sentence-transformers on the settings of the other. A Hub id that is not on this machine is not asked for."""
+    """Raise EncoderError where an adapter lies beside a model and names another one: transformers builds on the former,
+    sentence-transformers on the settings of the latter. A Hub id that is not on this machine is not fetched for this."""
     try:
         other = _base(base, revision, offline=True) if isinstance(base, str) and base else folder
     except EncoderError:
@@ -114,7 +114,7 @@ def _check_same(folder: Path, base: Any, revision: Any) -> None:
 
 
 def _that_matter(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a config.json that can move a vector, in eval mode; null is the same as absent."""
+    """Return the settings of a config.json that can change a vector in eval mode; null counts as absent."""
     return {
         key: value for key, value in config.items()
         if value is not None and key not in _UNREAD and not key.startswith("output_") and "dropout" not in key
@@ -134,11 +134,11 @@ def resolve_code(folder: Path, offline: bool) -> list[Path]:
 
 
 def in_doubt(folder: Path, names: Sequence[str], offline: bool) -> tuple[str, ...]:
-    """Return those of `names`, which a folder lacks, that it may have on the Hub: of a snapshot in the Hub's cache; () of
-    others.
+    """Return those of `names`, files that a folder lacks, that its Hub repository may have; () for a folder that is not a
+    snapshot in the Hub cache.
 
-    What a repository holds is known by its listing, and of single files by a marker in `.no_exist`: transformers fetches
-    what it reads, and no other file. EncoderError: the repository has one of them.
+    A repository's files are known by its listing, absent ones also by a marker in `.no_exist`: a snapshot may hold only
+    what transformers has read. EncoderError: the repository has one of them.
     """
     import huggingface_hub
 
@@ -161,8 +161,8 @@ def _is_model(folder: Path) -> bool:
 
 
 def trained_model(folder: Path) -> Path:
-    """Return RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: no best yet, several
-    seeds."""
+    """Return RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: there is no best yet, or
+    the folder holds several seeds."""
     if _is_model(folder):
         return folder
     if seeds := sorted(path.parent for path in folder.glob("seed-*/recipe.yaml")):
@@ -197,9 +197,9 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
 
 
 def find_minilm() -> Path:
-    """Return the folder with the official weights: the Hub cache's, else the installed package's.
+    """Return the folder with the official MiniLM weights: the Hub cache's, else the installed package's.
 
-    NotOnThisMachineError, with the command that installs it, if there is none or if the weights are other ones.
+    NotOnThisMachineError, with the command that installs them, if there is none or if its weights differ.
     """
     wrong = ""
     for folder in _candidates():
@@ -223,9 +223,9 @@ def _candidates() -> Iterator[Path]:
 
 
 def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
-    """Return the folder of a transformer, or of a static model's table, that a recipe's backbone.model stands for: also
-    `minilm`, a training run, and a sentence-transformers folder, whose first module is meant. option: what an EncoderError
-    calls the setting."""
+    """Return the folder of the transformer, or of a static model's table, that a recipe's backbone.model names; also for
+    `minilm`, a training run, and a sentence-transformers folder, of which the first module is taken. option: the name of
+    the setting in an EncoderError."""
     from stsbench.encoders.transformer.declared import first_table, read_declared
 
     if name == "minilm":

@@ -1,4 +1,4 @@
-"""The kind `transformers`. Its spec is known before its weights are loaded: what is all in the cache needs no torch."""
+"""Encoders of the kind `transformers`, whose weights are loaded late: texts that are all in the cache need no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
-    """Yield the folder that `(model, tokenizer)` are saved to for the time of the block, and what the model is called.
+    """Yield a temporary folder in which `(model, tokenizer)` are saved for the block, and the model's name.
 
     The files depend on weights, settings and tokenizer alone: the same model is the same encoder in every process.
     EncoderError, one line: no such pair, or one that cannot be saved.
@@ -46,16 +46,16 @@ def saved(pair: Sequence[Any]) -> Iterator[tuple[Path, str]]:
         try:
             model.save_pretrained(folder)
             _untouched(tokenizer).save_pretrained(folder)
-        except Exception as error:  # whatever a model of somebody's own raises
+        except Exception as error:  # a user's own model may raise anything
             raise EncoderError(f"{_name(model)} cannot be saved: {type(error).__name__}: {error}") from error
         settings = read_settings(folder / "config.json")
-        settings.pop("transformers_version", None)  # which wrote it says nothing about the model
+        settings.pop("transformers_version", None)  # it says nothing about the model
         (folder / "config.json").write_text(json.dumps(settings, sort_keys=True), "utf-8")
         yield folder, _name(model)
 
 
 def _untouched(tokenizer: Any) -> Any:
-    """Return the tokenizer without what a call with truncation=True or padding=True has left switched on in it."""
+    """Return the tokenizer without truncation and padding, which an earlier call may have left switched on."""
     if not getattr(tokenizer, "is_fast", False):
         return tokenizer
     tokenizer = copy.deepcopy(tokenizer)
@@ -65,7 +65,7 @@ def _untouched(tokenizer: Any) -> Any:
 
 
 def _name(model: Any) -> str:
-    """Return "BertModel of NAME"; of a path the last part only: a record names no folder of this machine."""
+    """Return "BertModel of NAME"; of a path only the last part, since records name no folders of this machine."""
     source = getattr(getattr(model, "config", None), "_name_or_path", "") or ""
     path = Path(source)
     source = path.name if path.is_absolute() or source.startswith((".", "~")) else source
@@ -73,7 +73,7 @@ def _name(model: Any) -> str:
 
 
 class _Loader:
-    """The parts of a model, loaded once for all the prompts that its texts are read behind."""
+    """Loads the parts of a model once for all its prompts and roles."""
 
     def __init__(self, config: EncoderConfig, options: EncoderOptions) -> None:
         self.config, self.options = config, options
@@ -81,8 +81,8 @@ class _Loader:
 
     @cached_property
     def parts(self) -> Parts:
-        """EncoderError: they cannot be loaded, the files changed since the config took their digest, or that is not of all
-        that was opened."""
+        """Return the parts. EncoderError: they cannot be loaded, the files changed since the config took their digest, or
+        the digest does not cover an opened file."""
         from stsbench.encoders.transformer.parts import load_parts
 
         with self.opened:
@@ -102,7 +102,7 @@ class LazyEncoder(Encoder):
     def __init__(self, config: EncoderConfig, options: EncoderOptions, loader: _Loader | None = None) -> None:
         """options: where and in which batches it runs; all else is in `config`. loader: of the same model, to be shared.
 
-        Loaded at once where only the model can tell its positions, and where its layers are named.
+        It is loaded at once where only the model can tell its positions, and with a reading or a chosen layer.
         """
         self.config, self.options = config, options
         self._loader = loader or _Loader(config, options)
@@ -116,8 +116,8 @@ class LazyEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """Return `minilm`, a folder, a training run or a Hub id; a folder of modules that we do not run goes to their
-        library."""
+        """Return the encoder of `minilm`, a folder, a training run or a Hub id; sentence-transformers runs modules that our
+        forward pass does not know."""
         config = resolve_config(argument, options)
         if config.pooler is None:
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
@@ -143,7 +143,7 @@ class LazyEncoder(Encoder):
 
     @classmethod
     def wrap(cls, pair: Sequence[Any], options: EncoderOptions) -> LazyEncoder:
-        """Return a model in memory with its tokenizer, as they are now: what is trained later changes nothing here."""
+        """Return the encoder of a model in memory and its tokenizer as they are now: later training does not change it."""
         with quiet(), saved(pair) as (folder, name):
             asked = replace(options, device=options.device or str(next(pair[0].parameters()).device))
             try:
@@ -162,7 +162,7 @@ class LazyEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """Return where the model is, or will be once it is loaded."""
+        """Return the device of the model, or the one that it will be loaded to."""
         from stsbench.encoders.transformer.parts import choose_device
 
         device: torch.device = choose_device(self.options.device) if self._built is None else self._built.device
@@ -170,7 +170,7 @@ class LazyEncoder(Encoder):
 
     @property
     def stride(self) -> int:  # type: ignore[override]
-        """Return more texts a call where a device computes while the next ones are tokenised."""
+        """Return `Encoder.stride`: larger where a device computes while the next texts are tokenised."""
         return 1 if self.device.type == "cpu" else 16
 
     @property
@@ -187,7 +187,7 @@ class LazyEncoder(Encoder):
 
     @property
     def built(self) -> TransformerEncoder:
-        """Return the encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
+        """Return the loaded encoder. EncoderError where its vectors would be cached under another encoder's fingerprint."""
         if self._built is None:
             encoder = self._build()
             if encoder.spec != self.spec:
@@ -207,7 +207,7 @@ class LazyEncoder(Encoder):
         return encoded
 
     def token_vectors(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
-        """Return those of the model, which is loaded for this."""
+        """Return the token vectors of the model, which is loaded for this."""
         self.ready()
         with self._loader.opened:
             vectors = self.built.token_vectors(texts)
@@ -215,26 +215,26 @@ class LazyEncoder(Encoder):
         return vectors
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """Return those of the model, which is loaded for this."""
+        """Return the counts of the model, which is loaded for this."""
         return self.built.counts(texts)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """Return the same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        """Return the same model with the prompt that its folder stores for a role, or with `prompt`."""
         config = self.config.for_role(role, prompt)
         return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
     def with_prompt(self, prompt: str) -> Encoder:
-        """Return the same model behind one prompt."""
+        """Return the same model with one prompt before all texts."""
         return LazyEncoder(self.config.with_prompt(prompt), self.options, self._loader)
 
     def with_dropout(self, seed: int) -> Encoder:
-        """Return the same model in transformers' own training mode; a text's vector is another one at every call."""
+        """Return the same model in transformers' training mode, with another vector of a text at every call."""
         from stsbench.encoders.transformer.live import WithDropout
 
         return WithDropout(self.config, self._loader.parts, self.options.batch_tokens, seed)
 
     def token_table(self, which: str) -> TokenTable:
-        """As the folder stores it, whatever --dtype the model computes in."""
+        """Return the table as the folder stores it, whatever --dtype the model computes in."""
         folder = self.config.folder
         if folder is None or not folder.is_dir():
             raise EncoderError(f"{self.spec.name} was given in memory: its {which} embedding is read from a folder; save it")

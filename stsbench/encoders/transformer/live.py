@@ -1,5 +1,5 @@
-"""Encoders of a model otherwise than its folder has it: as it is between two steps of a training, or with its dropout on as
-in one (what BERT-flow's code fits its flow on).
+"""Encoders of a model in another state than its folder's: between two steps of a training, or with dropout on as in
+training (on which BERT-flow's code fits its flow).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from stsbench.torch_random import Generators, drawing
 
 
 class LiveEncoder(TransformerEncoder):
-    """The model stays on its device, and keeps its modes, its gradients and its tokenizer; random states are not touched.
+    """A model in training as an encoder; its device, modes, gradients and tokenizer, and random states, stay unchanged.
 
-    Nothing is cached. Records know it by its vectors of the moment (`identified`).
+    Nothing is cached. In records it is identified by its present vectors (`identified`).
     """
 
     cacheable = False
 
     def __init__(self, parts: Parts, *, pooler: str, name: str, max_length: int | None = None) -> None:
-        """parts.dense is a Linear(d, d) here, tanh follows it. EncoderError: the parts and the pooler do not go together."""
+        """parts.dense: a Linear(d, d), followed by tanh. EncoderError: the parts and the pooler do not go together."""
         learned = None if parts.token_pooler is None else parts.token_pooler.kind
         for kind, part, called in (
             ("cls+dense", parts.dense, "dense layer"),
@@ -41,7 +41,7 @@ class LiveEncoder(TransformerEncoder):
         ):
             if (part is None) == (pooler == kind):
                 raise EncoderError(f"{name}: pooler {kind} and a {called} go together")
-        # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
+        # Copied, as a call with truncation=True elsewhere leaves truncation on in the tokenizer, and would cut these texts.
         tokenizer = copy.deepcopy(parts.tokenizer) if getattr(parts.tokenizer, "is_fast", False) else parts.tokenizer
         if pooler in KINDS:
             check_ends(tokenizer, pooler, name)
@@ -53,18 +53,18 @@ class LiveEncoder(TransformerEncoder):
         tanh = None if linear is None else lambda first: linear(first).tanh()
         prompt = parts.prompt
         if prompt is not None and pooler != "mask" and fits_pooler(prompt.settings(), pooler):
-            prompt = None  # text around a text, which the config has
+            prompt = None  # it is text only, which the config holds
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh, prompt=prompt))
         heads = [part for part in (linear, parts.token_pooler) if part is not None]
         self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))
 
     def identified(self) -> Encoder:
-        """Return the same model under the identity of its present weights."""
+        """Return a copy that is identified by the model's present vectors."""
         return identified_now(self, self.name)
 
 
 class WithDropout(Encoder):
-    """The padded pass in train mode. The masks come from generators of its own."""
+    """A transformer with its dropout on: the padded pass in train mode, with masks from generators of its own."""
 
     cacheable = False
     engine = ENGINE
@@ -74,7 +74,7 @@ class WithDropout(Encoder):
         if not any(dropout_rates(parts.model.config).values()):
             raise EncoderError(f"{config.name} has no dropout: its config.json sets no rate above 0")
         self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, attention="padded")
-        self._encoder.ready()  # how it stands with padding is found out without dropout
+        self._encoder.ready()  # whether padding changes vectors is tested without dropout
         self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
         self.dimension = self._encoder.dimension
         self._generators = Generators(seed)
@@ -91,10 +91,10 @@ class WithDropout(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """Return the model's."""
+        """Return the model's device."""
         device: torch.device = self._encoder.device
         return device
 
     def identified(self) -> Encoder:
-        """Under a fingerprint that never comes back: its vectors do not either."""
+        """Return a copy with a random fingerprint, since its vectors differ at every call."""
         return identified_now(self, self.spec.name)

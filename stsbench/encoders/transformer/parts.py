@@ -1,4 +1,4 @@
-"""What a transformer encoder computes with: model, tokenizer, learned heads, a trained prompt; each is checked."""
+"""The parts of a transformer encoder, loaded and checked: model, tokenizer, learned heads, a trained prompt."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-SPREAD, DEVICE_MAP = "auto", "auto"  # the value of --device, and what accelerate makes of it
+SPREAD, DEVICE_MAP = "auto", "auto"  # the value of --device, and accelerate's device_map for it
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Loaded from a folder, or in memory while a model is trained."""
+    """The parts of a transformer encoder, loaded from a folder, or in memory while a model is trained."""
 
-    model: Any  # a transformers encoder, on the device where all is computed
+    model: Any  # a transformers encoder, on the device that computes
     tokenizer: Any
-    dense: Callable[[Tensor], Tensor] | None = None  # (n, d) -> (n, d), tanh included: of the pooler cls+dense
-    token_pooler: Any = None  # a TokenPooler, of the learned poolers over tokens
-    prompt: Prompt | None = None  # a trained one with its tensors: of the pooler mask
+    dense: Callable[[Tensor], Tensor] | None = None  # (n, d) -> (n, d), tanh included, for the pooler cls+dense
+    token_pooler: Any = None  # a TokenPooler, for the learned poolers over tokens
+    prompt: Prompt | None = None  # a trained one with its tensors, for the pooler mask
 
 
 def load_parts(config: EncoderConfig, device: str | None = None, attention: str = "auto") -> Parts:
-    """Return what `config` describes; attention: as in EncoderOptions.
+    """Return the parts of the encoder that `config` describes; attention: as in EncoderOptions.
 
     EncoderError, one line: a file is missing or broken, or there is no such device.
     """
@@ -42,7 +42,7 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
     assert config.folder is not None
     torch_device = choose_device(device)
     trust = config.trust_remote_code
-    trained = config.prompt.trained and config.pooler == "mask"  # else it is text around a text
+    trained = config.prompt.trained and config.pooler == "mask"  # for other poolers a prompt is text only
     check_bases(config)
     spread = DEVICE_MAP if device == SPREAD else None
     with seeded():
@@ -50,7 +50,7 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
             config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base, device_map=spread
         )
         if attention == "eager":
-            with quiet():  # some models have no other
+            with quiet():  # some models have no other attention
                 model.set_attn_implementation("eager")
         model = model if spread else model.to(torch_device)
         tokenizer = load_tokenizer(config.folder, config.name, trust, config.base)
@@ -63,7 +63,7 @@ def load_parts(config: EncoderConfig, device: str | None = None, attention: str 
 
 
 def check_bases(config: EncoderConfig) -> None:
-    """Raise EncoderError for a model that an adapter builds on, and whose weights are not those of its architecture."""
+    """Raise EncoderError where the model that an adapter builds on has not the weights of its architecture."""
     for base in config.sources[1:]:
         if (base / "config.json").is_file():
             check_weights(base, f"{config.name} (its base {base})", config.trust_remote_code)
@@ -72,7 +72,7 @@ def check_bases(config: EncoderConfig) -> None:
 def choose_device(name: str | None) -> Any:
     """Return the torch.device called `name`; by default, and for a model that is spread, the GPU where there is one.
 
-    EncoderError: this machine has no such.
+    EncoderError: this machine has no such device.
     """
     import torch
 
@@ -87,7 +87,7 @@ def choose_device(name: str | None) -> Any:
 
 
 def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Callable[[Tensor], Tensor]:
-    """Return (n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
+    """Return the function from (n, d) first states to (n, d) of the checkpoint's own pooler, never of a random one.
 
     SimCSE issues #25, #100, #208: an unconverted checkpoint with a made-up pooler is the commonest failed reproduction.
     """
@@ -105,7 +105,7 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
 
 
 def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> Any:
-    """Return the folder's own learned pooler in the model's dtype and on its device; never a random one."""
+    """Return the folder's own learned pooler in the model's dtype and on its device, never a random one."""
     from stsbench.encoders.forward.token_pooler import CLASSES
 
     assert config.folder is not None and config.pooler is not None
@@ -120,8 +120,8 @@ def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> An
 
 
 def check_token_types(tokenizer: Any, name: str) -> None:
-    """Raise EncoderError for a tokenizer that tells kinds of tokens apart: our padded pass gives every token the first
-    kind."""
+    """Raise EncoderError for a tokenizer with several token_type_ids in one text: our forward pass gives every token type
+    0."""
     if any(tokenizer("a b").get("token_type_ids", ())):
         raise EncoderError(
             f"the tokenizer of {name} gives its tokens different token_type_ids, which our forward pass does not read: "
@@ -130,7 +130,7 @@ def check_token_types(tokenizer: Any, name: str) -> None:
 
 
 def end_notes(tokenizer: Any, ids: Sequence[int], name: str) -> tuple[str, ...]:
-    """Return a note where a text's last token is a piece of its last word, and its vector is that token's. ids: of some
+    """Return a warning where the last token, which is pooled, is a piece of the text's last word. ids: the tokens of any
     text."""
     if tokenizer.eos_token_id is None or not ids or ids[-1] in tokenizer.all_special_ids:
         return ()

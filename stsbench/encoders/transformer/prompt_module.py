@@ -1,4 +1,4 @@
-"""A prompted encoder as the one module of a sentence-transformers model: template, full stop, prefix, denoising and head."""
+"""A prompted encoder as the only module of a sentence-transformers model: template, full stop, prefix, denoising, head."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from stsbench.errors import EncoderError
 
 
 class PromptEncoding(InputModule):
-    """Texts -> sentence_embedding (n, d), as stsbench computes it.
+    """A prompted encoder as a module: texts -> sentence_embedding (n, d), as stsbench computes it.
 
-    SentenceTransformer(FOLDER, trust_remote_code=True) finds it where stsbench is installed. It encodes and is not trained:
-    no gradient reaches the model, and in train mode (`model.train()`) `forward` refuses. A prompt of sentence-transformers'
-    own (`encode(..., prompt=...)`, `prompts=`) goes directly before the text, inside the template.
+    SentenceTransformer(FOLDER, trust_remote_code=True) finds it where stsbench is installed. It only encodes: no gradient
+    reaches the model, and in train mode (`model.train()`) `forward` raises an error. A prompt of sentence-transformers
+    (`encode(..., prompt=...)`, `prompts=`) goes directly before the text, inside the template.
     """
 
     save_in_root = True
@@ -38,7 +38,7 @@ class PromptEncoding(InputModule):
     def __init__(
         self, model: Any, tokenizer: Any, prompt: Prompt, max_length: int | None = None, pooler: str = "mask"
     ) -> None:
-        """max_length: tokens that texts are cut at, template and special ones included; None: the positions that it has.
+        """max_length: tokens that texts are cut at, template and special ones included; None: the model's positions.
         pooler: mask, or last, the last token of text and template."""
         super().__init__()
         self.model, self.tokenizer, self.prompt, self.pooler = model, tokenizer, prompt, pooler
@@ -50,8 +50,8 @@ class PromptEncoding(InputModule):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Return tokens that a text is cut at: the sentence loses its last ones. May be set, up to the positions that
-        there are."""
+        """Return the number of tokens that a text is cut at; the sentence loses its last ones. It may be set, up to the
+        model's positions."""
         return self._limit
 
     @max_seq_length.setter
@@ -98,19 +98,19 @@ class PromptEncoding(InputModule):
         return features
 
     def _mark(self, row: list[int]) -> int:
-        """Return the place that is read, the template's mask or the last. EncoderError: no mask of this template."""
+        """Return the index of the pooled token, the template's mask or the last. EncoderError: there is no such mask."""
         if self.template is None:
             return len(row) - 1
         before, after = self.template.before, self.template.after
         spliced = isinstance(self._tokeniser, SplicedTokeniser)
-        # tokenised inside, a text's end and the template may share a token; the mask is never shared
+        # where the filled template is tokenised, text and template may share a token; the mask is never shared
         if spliced and (len(row) < self.template.length or row[: len(before)] != before or row[-len(after):] != after):
             raise EncoderError("input_ids do not hold the template: make them with this model's `preprocess` or `tokenize`")
         return self._tokeniser.mark(row, "input_ids that this model did not make")
 
     @contextmanager
     def _vectors(self) -> Iterator[PromptedVectors]:
-        """Yield what turns packed batches into vectors, with the weights and on the device of now."""
+        """Yield the pass from packed batches to vectors, with the present weights and device."""
         model, prompt = self.model, placed(self.prompt, self.model, "the prompt")
         if prompt.bottlenecks is None and known_family(model):
             yield PromptedVectors(prompt, self.template, PackedForward(model), model)
@@ -141,8 +141,8 @@ class PromptEncoding(InputModule):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PromptEncoding:
-        """From a folder or a Hub id, in eval mode. kwargs: where to look for it, model_kwargs' dtype; the rest is for other
-        modules. EncoderError: a broken folder, one line.
+        """Load the module from a folder or a Hub id, in eval mode. kwargs: where to look for it, and model_kwargs' dtype;
+        others are not used. EncoderError, one line: a broken folder.
         """
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         folder = Path(cls.load_dir_path(model_name_or_path, subfolder, **hub))

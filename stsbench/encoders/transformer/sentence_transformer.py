@@ -1,4 +1,4 @@
-"""The backend for sentence-transformers folders whose modules only the library itself can run."""
+"""Encoders run by sentence-transformers: folders whose modules only that library can compute."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SentenceTransformerEncoder(Encoder):
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length
-        self.model.truncate_dim = None  # the library's own cut; ours is handed to it with the texts
+        self.model.truncate_dim = None  # the library's own setting; ours is passed with the texts
         self.width = self.model.get_embedding_dimension()
         self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
@@ -83,18 +83,18 @@ class SentenceTransformerEncoder(Encoder):
 
     @property
     def device(self) -> torch.device:
-        """Return the library's model's."""
+        """Return the device of the library's model."""
         device: torch.device = self.model.device
         return device
 
     def _check_tokenizer(self, name: str) -> None:
-        """Raise EncoderError where transformers made another tokenizer than a module's tokenizer.json says: the library's
-        own modules would read other tokens than its author's."""
+        """Raise EncoderError where transformers made another tokenizer than a module's tokenizer.json declares: the modules
+        would read other tokens than their author's."""
         for part in self.model.modules():
             tokenizer = getattr(part, "tokenizer", None) if part is not self.model else None
             file = Path(str(getattr(tokenizer, "name_or_path", ""))) / "tokenizer.json"
             if not _is_fast(tokenizer) or not file.is_file() or library_settings(file.parent).get("do_lower_case"):
-                continue  # the library has the tokenizer lower its texts
+                continue  # the library makes the tokenizer lower-case its texts
             if not reads_as(tokenizer, file):
                 raise EncoderError(
                     f"{name}: transformers makes another tokenizer of its class's name ({type(tokenizer).__name__}) than "
@@ -102,12 +102,12 @@ class SentenceTransformerEncoder(Encoder):
                 )
 
     def _set(self, config: EncoderConfig) -> None:
-        length = getattr(self.model[0], f"{config.role}_length", None)  # of a role, in the place of max_seq_length
+        length = getattr(self.model[0], f"{config.role}_length", None)  # of a role, instead of max_seq_length
         self.config, self.spec = config, config.spec(self._positions)
         self.spec = self.spec if length is None else replace(self.spec, max_length=length)
 
     def _probe(self) -> None:
-        """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
+        """Find out whether texts may share a batch with longer ones. EncoderError: the pooler gives all texts one vector."""
         short, long = self._encode([batching.SHORT], 1), self._encode([batching.LONG], 1)
         within_float16(self.spec, batching.PROBES, np.concatenate([short, long]))
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
@@ -118,10 +118,10 @@ class SentenceTransformerEncoder(Encoder):
             )
         cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in batching.PROBES}) == 1
         if cut or batching.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
-            self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
+            self.keep_lengths_apart()  # where all are cut to one length, nothing was padded, so nothing was tested
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """Return the same model as encode_query and encode_document run it, or behind `prompt`."""
+        """Return the same model as encode_query and encode_document run it, or with `prompt`."""
         config = self.config.for_role(role, prompt)
         if config == self.config:
             return self
@@ -130,14 +130,14 @@ class SentenceTransformerEncoder(Encoder):
         return other
 
     def with_prompt(self, prompt: str) -> Encoder:
-        """Return the same model behind one prompt."""
+        """Return the same model with one prompt before all texts."""
         other = copy.copy(self)
         other._set(self.config.with_prompt(prompt))
         other.traits = other.config.traits
         return other
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """Of all modules; tokens where one of transformers' tokenizers makes them."""
+        """Return the parameters of all modules, and the tokens of `texts` where the tokenizer is one of transformers'."""
         tokens = sum(len(self._ids(text, True)) for text in texts) if _is_fast(self.model.tokenizer) else None
         return Counts(count_parameters(self.model), tokens)
 
@@ -159,7 +159,7 @@ class SentenceTransformerEncoder(Encoder):
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
 
     def _encode(self, texts: list[str], batch: int) -> Any:
-        """Return float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
+        """Return float32 (n, d) vectors; raise any error of the library as an EncoderError, one line."""
         config = self.config
         for part in self._models:
             restore(part)
@@ -179,13 +179,13 @@ class SentenceTransformerEncoder(Encoder):
         return np.asarray(vectors, dtype=np.float32)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Yield positions of texts that are encoded by one call: any, or those of one length where the batch matters."""
+        """Yield the indices of texts for one call: any texts, or only those of one length where the batch matters."""
         limit = 0 if self.equal_lengths else min(map(sharing_limit, self._models), default=NO_LIMIT)
         if limit == NO_LIMIT:
             for start in range(0, len(texts), _CHUNK):
                 yield list(range(start, min(len(texts), start + _CHUNK)))
             return
-        if not _is_fast(self.model.tokenizer):  # word vectors and the like read each text by itself
+        if not _is_fast(self.model.tokenizer):  # modules such as word vectors read each text by itself
             yield from ([row] for row in range(len(texts)))
             return
         lengths = [len(self._ids(text, truncation=True)) for text in texts]
@@ -201,9 +201,9 @@ class SentenceTransformerEncoder(Encoder):
 
     def _cut(self, text: str) -> bool:
         whole, tokenizer = (self.config.prompt.text_prompt or "") + text, self.model.tokenizer
-        static: Any = getattr(tokenizer, "truncation", None)  # where the file of a table's tokenizer has texts cut
+        static: Any = getattr(tokenizer, "truncation", None)  # a table's tokenizer.json may set truncation
         limit = static["max_length"] if static else self.spec.max_length
-        # a token holds one byte or more, so most texts are cleared without tokenising them a second time
+        # a token holds at least one byte, so most texts need not be tokenised a second time
         if limit is None or len(whole.encode("utf-8", "replace")) + 2 <= limit:
             return False
         if static:
@@ -214,7 +214,7 @@ class SentenceTransformerEncoder(Encoder):
 
 
 def _check_classes(folder: Path, name: str) -> None:
-    """Raise EncoderError where a file names anything of sentence-transformers as a module that is none: it would be
+    """Raise EncoderError where a file names as a module anything of sentence-transformers that is not one: it would be
     called."""
     from sentence_transformers.util import import_from_string
     from torch import nn
@@ -234,7 +234,7 @@ def _check_classes(folder: Path, name: str) -> None:
 
 
 def _is_fast(tokenizer: Any) -> bool:
-    """Return whether it is one of transformers' tokenizers."""
+    """Return whether a tokenizer is one of transformers' fast ones."""
     return bool(getattr(tokenizer, "is_fast", False))
 
 
@@ -267,12 +267,12 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         ).to(getattr(torch, config.dtype) if static else None).eval()
     for part in model.modules():
         if hasattr(part, "support_avx512bf16_for_cpu"):
-            part.support_avx512bf16_for_cpu = False  # with which bitsandbytes computes in bfloat16 on some CPUs
+            part.support_avx512bf16_for_cpu = False  # else bitsandbytes computes in bfloat16 on some CPUs
     return model
 
 
 def table_rows(folder: Path) -> torch.Tensor:
-    """Return float32 (V, d): the row of each token in a table of model2vec or of sentence-transformers, of whatever type.
+    """Return the float32 (V, d) token vectors of a table of model2vec or of sentence-transformers, stored in any type.
     KeyError: it has none."""
     from safetensors.torch import load_file
 

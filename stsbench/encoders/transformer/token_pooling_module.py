@@ -1,4 +1,4 @@
-"""Poolers over tokens that sentence-transformers lacks, as modules of its own, which exported folders name."""
+"""Poolers over tokens that sentence-transformers lacks, as modules for that library, which exported folders name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stsbench.errors import EncoderError
 
 
 class TokenPooling(Module):
-    """token_embeddings (n, L, d) -> sentence_embedding (n, vector_width).
+    """A learned pooler as a module: token_embeddings (n, L, d) -> sentence_embedding (n, vector_width).
 
     SentenceTransformer(FOLDER, trust_remote_code=True) finds a subclass where stsbench is installed.
     """
@@ -26,11 +26,11 @@ class TokenPooling(Module):
         self.head = head
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """Return `features` with "sentence_embedding", from "token_embeddings" and "attention_mask"; padding at either
+        """Return `features` with "sentence_embedding", from "token_embeddings" and "attention_mask", padded at either
         side."""
         states, mask = features["token_embeddings"], features["attention_mask"]
         positions = mask.argmax(1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device)
-        positions = positions.clamp(max=mask.shape[1] - 1)  # a tokenizer that pads left: each text moved to the front
+        positions = positions.clamp(max=mask.shape[1] - 1)  # moves each text to the front, as a tokenizer may pad left
         real = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
         moved = states.gather(1, positions.unsqueeze(-1).expand_as(states)).to(next(self.head.parameters()).dtype)
         features["sentence_embedding"] = self.head(moved, real.long())
@@ -50,7 +50,7 @@ class TokenPooling(Module):
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
-        """From a folder or a Hub id. kwargs: where to look for it; the rest is for other modules."""
+        """Load the module from a folder or a Hub id. kwargs: those that say where to look for it; others are not used."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         return cls(cls.pooler_class.load(Path(cls.load_dir_path(model_name_or_path, subfolder, **hub))))
 

@@ -1,4 +1,4 @@
-"""Any transformers model as an encoder: each text tokenised once, sorted, packed, and nothing cut or made up unseen."""
+"""Any transformers model as an encoder: texts are tokenised once, sorted by length, packed into batches, and pooled."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from stsbench.encoders.transformer.parts import Parts, check_token_types, end_no
 from stsbench.errors import DegenerateError, EncoderError
 from stsbench.registry import resolve
 
-# Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second: where the next ones
-# are tokenised while a device computes, so that it waits for the first alone.
+# Texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions. The second number holds where the
+# next texts are tokenised while a device computes, so that the device waits only for the first.
 _CHUNK, _CHUNK_AHEAD = 32_768, 4_096
 ENGINE = "our own forward pass"
-_BUDGET = {"cpu": 2048, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
+_BUDGET = {"cpu": 2048, "cuda": 32_768}  # tokens a batch: a CPU's has to fit its caches, a GPU's has to be large
 
 
 class TransformerEncoder(Encoder):
-    """A transformers encoder with one of POOLERS, run without padding wherever that gives each text's own vector."""
+    """A transformers encoder with one of POOLERS, run without padding wherever each text keeps the vector it has alone."""
 
     dimension: int
-    device: Any = None  # the model's
-    tokeniser: Any  # texts to token ids, and which were cut
+    device: Any = None  # the model's device
+    tokeniser: Any  # returns the token ids of texts, and which texts were cut
 
     def __init__(
         self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, attention: str = "auto"
     ) -> None:
-        """Compute what `config` describes with `parts`.
+        """Set up the encoder that `config` describes with `parts`.
 
-        batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); attention: as in EncoderOptions.
-        EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
+        batch_tokens: tokens a batch (default 2,048 on a CPU, 32,768 on a CUDA GPU, else 8,192); attention: as in
+        EncoderOptions. EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
         """
         if config.pooler != "mask" and parts.prompt is not None:
             raise EncoderError(f"{config.name}: a trained prompt needs the pooler mask, not {config.pooler}")
@@ -71,12 +71,12 @@ class TransformerEncoder(Encoder):
         self.width = int(width)
         self.states = (config.layer,) if config.layer is not None else STATES.get(self.pooler, (-1,))
         self.device = main_device(model)
-        self.looks_ahead = self.device.type != "cpu"  # tokenises while it computes; a CPU's cores have no time to spare
+        self.looks_ahead = self.device.type != "cpu"  # tokenises while the device computes; a CPU has no cores to spare
         self.padded_length = padded_length(self.pooler)
         self.padded_because = self._foreseen(parts.prompt)
         check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
-        self._probed = False  # whether it is known how texts may be computed
+        self._probed = False  # whether `_probe` has found out which pass may be used
         self._sharing_limit = sharing_limit(model)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
@@ -84,8 +84,8 @@ class TransformerEncoder(Encoder):
         self._read_prompt(config, parts)
 
     def _read_prompt(self, config: EncoderConfig, parts: Parts) -> None:
-        """How texts become tokens, what is learned around them, and what an extension's reading makes of both."""
-        self.prompt: Prompt | None = None  # with tensors
+        """Set the tokeniser, the trained prompt, and the reader of an extension's reading."""
+        self.prompt: Prompt | None = None  # the trained prompt, with its tensors
         self.reader: Reader | None = None
         self.bidirectional = config.reading is not None and config.reading.bidirectional
         limit, tokenizer, settings = self.spec.max_length, parts.tokenizer, config.prompt
@@ -107,20 +107,20 @@ class TransformerEncoder(Encoder):
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """Return what runs the model, and, once that is known, by which pass."""
+        """Return what runs the model, and, once this is known, by which pass."""
         if not self._probed:
             return ENGINE
         return f"{ENGINE}, padded, because {self.padded_because}" if self.padded_because else f"{ENGINE} without padding"
 
     def ready(self) -> None:
-        """Find out whether texts may stand in a row without padding, or else beside longer ones. EncoderError: the pooler
-        cannot tell texts apart, or --attention asks for a pass that the model has not."""
+        """Find out whether texts can be computed without padding, or else padded to longer ones. EncoderError: the pooler
+        gives all texts one vector, or --attention asks for a pass that the model does not have."""
         if not self._probed:
             with self._guard(), self._adapted():
                 self._probe()
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """Of the model with its heads and its trained prompt; tokens of all that stands around a text, too."""
+        """Return the parameters of model, heads and trained prompt, and the tokens of `texts` with template and prompt."""
         ids = self.tokeniser(texts)[0]
         parts: list[Any] = []
         if self.prompt is not None:
@@ -129,7 +129,7 @@ class TransformerEncoder(Encoder):
         return Counts(count_parameters(self.model, self.token_pooler, *parts), sum(map(len, ids)))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
+        """Return float32 (n, d) vectors of n texts and which were cut. Batching changes a vector by less than 1e-5."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
         if len(texts):
@@ -160,9 +160,9 @@ class TransformerEncoder(Encoder):
         return Encoded(vectors, truncated)
 
     def token_vectors(self, texts: Sequence[str]) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
-        """Return the hidden state that the pooler reads, normalised and cut as its vectors are.
+        """Return each token's hidden state that the pooler reads, normalised and truncated as the text's vector is.
 
-        EncoderError: it reads several, or states that depend on what is learned or padded around a text.
+        EncoderError: the pooler reads several states, or states that depend on a trained prompt, a reading or padding.
         """
         if self.prompt or self.reader or self.padded_length or len(self.states) > 1:
             raise EncoderError(f"{self.name} gives no vector of a token: the pooler {self.pooler}, as it is read here, is "
@@ -179,7 +179,7 @@ class TransformerEncoder(Encoder):
     def _read(
         self, reader: Reader, forward: Any, texts: Sequence[str], progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return (n, d) vectors of some texts as a reading has them, and which were cut."""
+        """Return (n, d) vectors of some texts by an extension's reading, and which texts were cut."""
         counted = _in_passes(progress, reader.passes)
 
         def compute(ids: list[list[int]], run: Pass) -> NDArray[np.float32]:
@@ -190,7 +190,7 @@ class TransformerEncoder(Encoder):
         return finished, cut
 
     def _foreseen(self, prompt: Prompt | None) -> str | None:
-        """Return why texts are padded, where no try-out is needed to know."""
+        """Return why texts are padded, where this is known without a test; else None."""
         if self.padded_length is not None:
             return f"the pooler {self.pooler} reads the states of padding"
         if prompt is not None and prompt.bottlenecks is not None:
@@ -206,7 +206,7 @@ class TransformerEncoder(Encoder):
             self.padded_because = why_padded(PackedForward(self.model, self.bidirectional), alone, rows)
         if self.padded_because and self.traits.attention == "varlen":
             raise EncoderError(f"--attention varlen: {self.name} has no pass without padding, because {self.padded_because}")
-        forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # all in one batch
+        forward, budget, self.budget = self._forward(), self.budget, 1 << 30  # so that all texts are in one batch
         if self.reader is not None:
             self.reader.check(forward, rows)
 
@@ -227,7 +227,7 @@ class TransformerEncoder(Encoder):
                     )
             cut = len({len(ids) for ids in rows}) == 1
             if self.padded_because and (cut or batching.depends_on_batch(encode, self.spec.dtype)):
-                self.keep_lengths_apart()  # where both are cut to one length nothing was padded, and nothing is known
+                self.keep_lengths_apart()  # where both are cut to one length, nothing was padded, so nothing was tested
         finally:
             self.budget = min(budget, self.budget)
         self._probed = True
@@ -238,8 +238,8 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """Return one run's pass: ids, groups and indices of states to states; with a prompt ids, groups and marks to
-        vectors, with mean_padded ids and groups to vectors."""
+        """Return the forward pass of one run: (ids, groups, indices of states) to states; with a trained prompt (ids,
+        groups, marks) to vectors; with mean_padded (ids, groups) to vectors."""
         if self.padded_length is not None:
             return MeanPaddedForward(self.model, self.pad, self.padded_length)
         padded = PaddedForward(self.model, self.pad, self.bidirectional)
@@ -249,7 +249,7 @@ class TransformerEncoder(Encoder):
         return PromptedVectors(self.prompt, self.template, forward, self.model)
 
     def _chunk(self, texts: Sequence[str]) -> batching.Chunk:
-        """Return some texts' tokens, as the device is to have them. EncoderError for tokens that the model lacks."""
+        """Return the tokens of some texts in the order of their batches. EncoderError: the model lacks one of them."""
         ids, truncated = self.tokeniser(texts)
         chunk = self._ordered(ids, truncated)
         if self.pooler != "mask" or not len(chunk.order):
@@ -268,8 +268,8 @@ class TransformerEncoder(Encoder):
     def _vectors(
         self, forward: Any, chunk: batching.Chunk, progress: Progress | None = None
     ) -> Callable[[], NDArray[np.float32]]:
-        """Return a call that gives the (texts, d) vectors of a chunk, and waits for a GPU that has not computed them yet:
-        one copy there, one back, no wait between batches. forward: also the Pass of a reading, which may give rows of
+        """Return a function that returns the (texts, d) vectors of a chunk once the GPU has computed them: it gets one copy
+        and sends one back, without a wait between batches. forward: also the Pass of a reading, which may return rows of
         another width."""
         lengths, starts = chunk.lengths, np.concatenate([[0], np.cumsum(chunk.lengths)])
         if progress and chunk.texts > len(lengths):
@@ -305,7 +305,7 @@ class TransformerEncoder(Encoder):
             computed = arrived().numpy()
             result = np.zeros((chunk.texts, computed.shape[1]), dtype=np.float32)
             result[chunk.order] = computed
-            if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
+            if progress and self.device.type != "cpu":  # a GPU's batches are only queued in the loop
                 progress(len(lengths))
             return result
 
@@ -329,7 +329,7 @@ class TransformerEncoder(Encoder):
                 raise EncoderError(
                     f"{self.name}: a single text of {len(ids)} tokens does not fit into memory; use --max-length"
                 ) from error
-        except UnknownAttentionError as error:  # in a longer text than those that were tried out
+        except UnknownAttentionError as error:  # in a longer text than the probes
             raise EncoderError(f"{self.name} cannot go on without padding: {error}; use --attention padded") from error
         except IndexError as error:  # a pooler's layer, or a token id, that the model does not have
             raise EncoderError(f"{self.name}: {error}") from error
@@ -339,7 +339,7 @@ class TransformerEncoder(Encoder):
         return None
 
     def _finished(self, vectors: Tensor) -> Tensor:
-        """Return the last steps as sentence-transformers has them: its module Normalize, the cut, and
+        """Return the vectors after the last steps of sentence-transformers: its module Normalize, truncate_dim, and
         normalize_embeddings."""
         vectors = normalize(vectors, dim=1) if self.normalize else vectors
         vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
@@ -347,7 +347,7 @@ class TransformerEncoder(Encoder):
 
 
 def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
-    """Return `progress` for texts that are read `passes` times: the shares of a text count when they are a whole one."""
+    """Return `progress` for texts that are read `passes` times: every `passes` texts read are reported as one."""
     if progress is None or passes == 1:
         return progress
     read = told = 0
@@ -362,18 +362,18 @@ def _in_passes(progress: Progress | None, passes: int) -> Progress | None:
 
 
 class _TokenStates(Pass):
-    """Keeps a float32 (tokens, d) array of each text of a chunk, in the chunk's order."""
+    """A pass that keeps the float32 (tokens, d) states of each text of a chunk, in the chunk's order."""
 
     def __init__(self, forward: Any, states: tuple[int, ...], finish: Callable[[Tensor], Tensor]) -> None:
         self.forward, self.states, self.finish = forward, states, finish
         self.kept: list[NDArray[np.float32]] = []
 
     def marks(self, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return (n,) of zeros: nothing needs to be known of a text."""
+        """Return (n,) zeros, since nothing needs to be known of a text."""
         return put(torch.zeros(len(order), dtype=torch.int64))
 
     def __call__(self, ids: Tensor, groups: batching.Groups, marks: Any) -> Tensor:
-        """Return (n, 1) of zeros."""
+        """Return (n, 1) zeros; the states are in `kept`."""
         rows = self.finish(self.forward(ids, groups, self.states)[0].float()).cpu().numpy()
         lengths = [length for texts, length in groups for _ in range(texts)]
         self.kept += np.split(rows, np.cumsum(lengths)[:-1])

@@ -1,5 +1,5 @@
-"""Reads annotators' labels, a column each, a list in one column, long form, or best-worst votes; their agreement, and what a
-perfect model is expected to score against their mean."""
+"""Inter-annotator agreement, and the score that a perfect model is expected to reach against the mean of raw labels, which
+are read as a column per annotator, a list in one column, long form, or best-worst votes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from stsbench.errors import DataError
 from stsbench.evaluation.records import ScoreRow
 
 FIGURES = Path(__file__).with_name("figures.yaml")
-LABELS = "labels"  # the usual column, whose cells hold several
+LABELS = "labels"  # the default column, with several labels per cell
 SPLITS = 50  # random halves whose correlations are averaged
-RESAMPLES, SPLITS_EACH = 500, 4  # of the interval, and random halves of each resample
-FEWEST = 10  # items with two labels, below which there is nothing to say
+RESAMPLES, SPLITS_EACH = 500, 4  # resamples of the interval, and random halves of each resample
+FEWEST = 10  # least number of items with two labels
 Floats = NDArray[np.float64]
 Halves = Callable[[NDArray[np.intp], np.random.Generator], tuple[Floats, Floats]]
 
@@ -33,12 +33,11 @@ def measure_ceiling(
     path: str | Path, labels: Sequence[str] = (LABELS,), *, item: str | None = None, votes: Sequence[str] = (),
     best: str = "best", worst: str = "worst", seed: int = 0,
 ) -> Ceiling:
-    """Return what a perfect model is expected to score against the mean of raw labels in a table.
+    """Return the score that a perfect model is expected to reach against the mean of raw labels in a table.
 
-    labels: a column for each annotator, or one whose cells hold several (1,2,2 or [1, 2, 2]). item: the table is in long
-    form, a row for each label of the item that this column names. votes: best-worst votes, the columns of the items shown;
-    best, worst: the columns that hold a position from 1, or the item itself. Raises DataError, one line that names file and
-    row.
+    labels: a column for each annotator, or one whose cells hold several (1,2,2 or [1, 2, 2]). item: column that names the
+    item in a table in long form, with a row for each label. votes: for best-worst votes, the columns of the items shown;
+    best, worst: columns with the chosen item, or its position from 1. Raises DataError, one line that names file and row.
 
     >>> from stsbench.extensions.ceiling.labels import measure_ceiling
     >>> rows = [f"{i % 6},{i % 6 + i % 2},{i % 6}" for i in range(60)]
@@ -58,8 +57,8 @@ def measure_ceiling(
 
 
 def remarks(protocol: str, source: Path | None, set_id: str, scores: Sequence[ScoreRow]) -> list[str]:
-    """Return a sentence for a file of scored pairs with a column of raw labels, and for each part of a set whose ceiling is
-    known, and whether a score is above what the labels allow; [] elsewhere."""
+    """Return a sentence with the ceiling for a file of scored pairs with a column of raw labels, or for each part of a set
+    whose ceiling is known, and a warning for a score above it; [] without a ceiling."""
     if protocol != "sts":
         return []
     if figures := known_ceilings().get(set_id):
@@ -76,8 +75,8 @@ def remarks(protocol: str, source: Path | None, set_id: str, scores: Sequence[Sc
 
 @cache
 def known_ceilings() -> dict[str, dict[str, tuple[float, float, float]]]:
-    """Return set -> its part -> best, low, high: figures of `measure_ceiling` on raw labels that a set's authors published,
-    where the set itself holds their means alone."""
+    """Return set -> part -> (best, low, high): results of `measure_ceiling` on raw labels that the authors published, for
+    sets that hold only the labels' means."""
     known: dict[str, dict[str, tuple[float, float, float]]] = yaml.safe_load(FIGURES.read_text("utf-8"))
     return known
 
@@ -103,7 +102,7 @@ def _long(path: Path, label: str, item: str) -> Floats:
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> Floats:
-    """Return (n, k) labels, NaN behind those of items with fewer."""
+    """Return (n, k) labels, padded with NaN for items with fewer."""
     matrix = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
     for row, values in zip(matrix, rows, strict=True):
         row[: len(values)] = values
@@ -111,7 +110,7 @@ def _matrix(rows: Sequence[Sequence[float]]) -> Floats:
 
 
 def _numbers(cell: Any, location: str, name: str, several: bool) -> list[float]:
-    """Return the labels of a cell: one, of a list several; an empty cell has none."""
+    """Return the labels of a cell: one, several of a list, or none of an empty cell. Raises DataError."""
     if isinstance(cell, str) and several:
         try:
             cell = json.loads(cell) if cell.strip().startswith("[") else cell.split(",")
@@ -134,7 +133,7 @@ def _votes(path: Path, names: Sequence[str], best: str, worst: str) -> NDArray[n
 
 
 def _chosen(cell: str, items: Sequence[str], location: str, name: str) -> str:
-    """Return the item that a vote chose, by its position from 1 or itself."""
+    """Return the item that a vote chose; the cell holds the item or its position from 1."""
     if cell in items:
         return cell
     if cell.strip().isdecimal() and 1 <= int(cell) <= len(items):
@@ -146,11 +145,11 @@ def _chosen(cell: str, items: Sequence[str], location: str, name: str) -> str:
 class Ceiling:
     """Agreement of n items' labels; all correlations are Spearman's, x 100.
 
-    one: a label, drawn at random for each item, against the mean of the item's others, None for votes; half: the mean of a
-    random half of an item's labels against that of the other half. reliability: of all labels, by Spearman and Brown's
-    formula from `half`, also where the halves have not equally many. best: 100 times the root of the reliability, the
-    expected score of a model that knows the true score (Spearman 1904, attenuation); low, high: its 95 % interval, over
-    items. alpha: Krippendorff's, of labels on an interval scale, None for votes.
+    one: a random label of each item against the mean of its others, None for votes; half: split-half correlation, the mean
+    of a random half of an item's labels against that of the other half. reliability: of all labels, from `half` by the
+    Spearman-Brown formula, generalised to halves of unequal size. best: 100 times the root of the reliability, the expected
+    score of a model that knows the true score (Spearman 1904, attenuation); low, high: its 95 % interval, over items. alpha:
+    Krippendorff's alpha for an interval scale, None for votes.
     """
 
     name: str
@@ -165,7 +164,7 @@ class Ceiling:
     alpha: float | None = None
 
     def document(self) -> Document:
-        """Return the table, and at the end the expected best."""
+        """Return a table of the agreement, with the expected best score below it."""
         rows = {
             "one label against the mean of the others": self.one, "half against half": self.half,
             "reliability of all labels (Spearman and Brown)": self.reliability,
@@ -195,7 +194,7 @@ def ceiling_of_ratings(name: str, ratings: Floats, seed: int = 0) -> Ceiling:
     counts, values = known.sum(axis=1), np.where(known, ratings, 0.0)
 
     def first_labels(rows: NDArray[np.intp], taken: NDArray[np.intp], rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Return the mean of so many labels of each row, drawn at random, and that of its others."""
+        """Return for each row the mean of `taken` randomly drawn labels, and the mean of its other labels."""
         order = np.argsort(np.where(known[rows], rng.random((len(rows), ratings.shape[1])), 2.0), axis=1)
         sums = np.cumsum(np.take_along_axis(values[rows], order, axis=1), axis=1)
         first, whole = sums[np.arange(len(rows)), taken - 1], sums[:, -1]
@@ -214,9 +213,9 @@ def ceiling_of_ratings(name: str, ratings: Floats, seed: int = 0) -> Ceiling:
 def ceiling_of_votes(name: str, votes: NDArray[np.intp], seed: int = 0) -> Ceiling:
     """Return the ceiling of best-worst votes (v, m + 2): the m items shown, then the best and the worst of them.
 
-    An item scores how often it was best less how often worst, over how often it was shown. Votes on the same items are
-    divided between the halves. Resamples of the interval are of the groups of items that were shown together. Raises
-    ValueError where fewer than FEWEST items are in both halves.
+    An item's score is the share of its votes as best minus that as worst. Votes on the same items are divided between the
+    halves, and the interval resamples groups of items that were shown together. Raises ValueError where fewer than FEWEST
+    items are in both halves.
     """
     shown, best, worst = votes[:, :-2], votes[:, -2], votes[:, -1]
     items = int(shown.max()) + 1
@@ -245,13 +244,13 @@ def ceiling_of_votes(name: str, votes: NDArray[np.intp], seed: int = 0) -> Ceili
 
 
 def krippendorff_alpha(ratings: Floats) -> float:
-    """Return Krippendorff's alpha of (n, k) labels on an interval scale, NaN where there is none: 1 - observed over expected
+    """Return Krippendorff's alpha of (n, k) labels on an interval scale, NaN for a missing label: 1 - observed / expected
     disagreement, both mean squared differences of two labels (Krippendorff 2004, Content Analysis, chapter 11)."""
     known = np.isfinite(ratings)
     counts, values = known.sum(axis=1), np.where(known, ratings, 0.0)
 
     def differences(count: Floats, total: Floats, squares: Floats) -> Floats:
-        """Return the sum of (x - y)^2 over ordered pairs of so many labels, by their sum and their sum of squares."""
+        """Return the sum of (x - y)^2 over ordered pairs of `count` labels, from their sum and their sum of squares."""
         return 2 * (count * squares - total**2)
 
     observed = np.sum(differences(counts, values.sum(axis=1), (values**2).sum(axis=1)) / (counts - 1))
@@ -271,7 +270,7 @@ def _ceiling(
 
     whole = half(np.arange(units), SPLITS)
     draws = [_best(half(rng.integers(0, units, units), SPLITS_EACH), sizes) for _ in range(RESAMPLES)]
-    reach = np.abs(np.array(draws) - np.median(draws))  # the spread alone: a resample repeats items, which moves its middle
+    reach = np.abs(np.array(draws) - np.median(draws))  # only the spread is used: repeated items shift the median
     width = float(np.quantile(reach, 0.95))
     best = _best(whole, sizes)
     return Ceiling(name, items, labels, 100 * whole, 100 * best**2, 100 * best, 100 * max(0.0, best - width),
@@ -279,9 +278,10 @@ def _ceiling(
 
 
 def _best(half: float, sizes: tuple[float, float]) -> float:
-    """Return the root of the reliability of all labels, 0 where halves do not agree. sizes: the labels a and b of the two.
+    """Return the root of the reliability of all labels, 0 for a split-half correlation `half` of 0 or less.
 
-    With r the reliability of one label, that of k is k r / (1 + (k - 1) r), and half^2 the product of those of a and b.
+    sizes: labels a and b per half. If r is the reliability of one label, that of k labels is k r / (1 + (k - 1) r), and
+    half^2 is the product of those of a and of b labels.
     """
     if half <= 0:
         return 0.0

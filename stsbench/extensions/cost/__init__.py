@@ -1,1 +1,1 @@
-"""What an encoder costs: how fast it computes, in how much memory, how large it and its vectors are."""
+"""The cost of an encoder: speed, latency, memory, parameters and bytes per vector."""

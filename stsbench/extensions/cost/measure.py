@@ -1,9 +1,8 @@
-"""What an encoder costs: how fast it computes, in how much memory, and how large it and its vectors are.
+"""Measure the cost of an encoder: speed, latency, memory, parameters and bytes per vector.
 
-Measured on fixed texts, without the cache. A speed is of one machine, device and number of threads, and of
-whatever else ran there: it is recorded beside them, and compared within them alone. The texts are invented, as long as those
-of STS (5 to 27 words, 12 on average). Whoever changes one raises PROBE (stsbench/evaluation/records.py): speeds are of
-these texts.
+It is measured on fixed texts, without the cache. A speed depends on the machine, device, number of threads and other load:
+it is recorded with them, and compared only where they are equal. The texts are invented, as long as those of STS (5 to 27
+words, 12 on average). A change of the texts needs a new PROBE (stsbench/evaluation/records.py), as speeds depend on them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NAMES = (
     "Sophie", "William", "Linda", "James", "Carol", "Andrew", "Susan", "Joseph", "Karen", "Arthur", "Nancy",
     "Patrick", "Judith", "Gregory", "Monica", "Leo",
 )
-# Blocks of eight, each of which holds short, middling and long ones: any number of blocks has the same average length.
+# Each block of eight has short, medium and long texts, so that any number of blocks has the same average length.
 TEMPLATES = (
     "{} is peeling an orange.",
     "{} rides a horse downhill.",
@@ -108,20 +107,20 @@ TEMPLATES = (
 BLOCK = 8
 MOST = len(TEMPLATES) * len(NAMES)
 ROUNDS = 5
-_ROUND = 0.25  # seconds: a round has so many texts that it takes about as long
+_ROUND = 0.25  # seconds that a round takes approximately, by its number of texts
 
 
 def cost_texts(count: int) -> list[str]:
-    """Return the first `count` texts, at most MOST, all different: the templates with a name each, then with the next."""
+    """Return the first `count` texts, at most MOST, all different: templates filled with names."""
     size, names = len(TEMPLATES), len(NAMES)
     return [TEMPLATES[i % size].format(NAMES[(i % size + i // size) % names]) for i in range(min(count, MOST))]
 
 
 def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | None:
     """Return the cost of an encoder; None where nothing is computed (`vectors:`). It takes some two seconds, more where
-    eight texts take more than a quarter of one. first_vector: seconds, where the caller knows them. Raises EncoderError.
+    eight texts take more than a quarter of a second. first_vector: seconds, if known. Raises EncoderError.
 
-    A round is repeated until it has warmed up, and then ROUNDS times; the sizes are those of its vectors.
+    Rounds are repeated ROUNDS times after a warm-up; sizes are those of the vectors of a round.
     """
     if encoder.computes_in == "nothing":
         return None
@@ -155,7 +154,7 @@ def measure_cost(encoder: Encoder, first_vector: float | None = None) -> Cost | 
 
 
 def in_words(cost: Cost) -> str:
-    """Return what a user is told of it."""
+    """Return the cost in one line of text."""
     cuda, memory = cost.cuda_memory_bytes, cost.memory_bytes
     parts = [
         f"{_rounded(cost.sentences_per_second)} sentences/s",
@@ -175,7 +174,7 @@ def in_words(cost: Cost) -> str:
 
 
 def first_vector(encoder: Encoder, began: float) -> float | None:
-    """Return seconds from `began` (time.perf_counter's), when the encoder's loading began, to its first vector."""
+    """Return seconds from `began`, the time.perf_counter() at which loading began, to the encoder's first vector."""
     if encoder.computes_in == "nothing":
         return None
     encoder.as_timed(cost_texts(BLOCK)).run(cost_texts(1))
@@ -183,21 +182,21 @@ def first_vector(encoder: Encoder, began: float) -> float | None:
 
 
 def _clocked(encoder: Encoder, texts: Sequence[str]) -> tuple[float, float]:
-    """Return seconds by the clock, and of processors."""
+    """Return the wall-clock and the processor seconds of encoding the texts."""
     wall, cpu = time.perf_counter(), time.process_time()
     encoder.run(texts)
     return max(time.perf_counter() - wall, 1e-9), time.process_time() - cpu
 
 
 def _enough(encoder: Encoder) -> list[str]:
-    """Return texts that take about a round's time, whole blocks; they have been encoded once, so that all is warm."""
+    """Return whole blocks of texts that take about a round's time; they have been encoded once, as a warm-up."""
     count = BLOCK
     while True:
         texts = cost_texts(count)
         seconds, _ = _clocked(encoder, texts)
         if count >= MOST or seconds > _ROUND / 2:
             return texts
-        # A larger batch is faster than this one says: no more than eight times as many at once.
+        # Larger batches are faster per text, so that the estimate is limited to eight times as many texts.
         count = min(MOST, 8 * count, BLOCK * round(count * _ROUND / seconds / BLOCK))
 
 
@@ -235,5 +234,5 @@ def _cpu() -> str:
 
 
 def _rounded(value: float) -> str:
-    """Return three digits, plainly."""
+    """Return a number with three significant digits, without an exponent."""
     return f"{float(f'{value:.3g}'):,.10g}"

@@ -1,4 +1,4 @@
-"""The option of `stsbench eval` that measures what the encoder costs, too."""
+"""The option of `stsbench eval` that also measures the encoder's cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CostOptions(OptionGroup):
-    """Whether records say what the encoder costs; the methods take the place of those of the core's RecordOptions."""
+    """The option --cost; the methods override those of the core's RecordOptions."""
 
     cost: bool = option(
         False, "Measure and record what the encoder costs, too: speed, memory, parameters, bytes a vector. It loads a model "
@@ -25,15 +25,15 @@ class CostOptions(OptionGroup):
     )
 
     def on_loaded(self, encoder: Encoder, began: float) -> float | None:
-        """Return seconds from `began` to the first vector; None where the cost is not asked for, or the encoder fails."""
+        """Return seconds from `began` to the first vector; None without --cost, or where the encoder fails."""
         from stsbench.extensions.cost.measure import first_vector
 
-        with suppress(StsbenchError):  # `facts` says why
+        with suppress(StsbenchError):  # `facts` reports the error
             return first_vector(encoder, began) if self.cost else None
         return None
 
     def facts(self, encoder: Encoder, loaded: float | None, log: Callable[[str], None]) -> Mapping[str, Any]:
-        """Return the cost for a record; nothing where it cannot be measured: that costs no score, and is logged."""
+        """Return the cost for a record; {} where it cannot be measured, which is logged and does not affect the scores."""
         from stsbench.extensions.cost.measure import in_words, measure_cost
 
         if not self.cost:

@@ -1,4 +1,4 @@
-"""What a preset is: a name, forms with their settings, and the PresetReading that these make."""
+"""Base classes of presets, which say how vectors are read off a causal language model, and their readings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CleanUp = Literal["none", "full_stop", "prompteol"]
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A sentence and its one word. A record holds the sentence's sha256 alone: some are licensed data."""
+    """A demonstration for in-context learning: a sentence, of which records hold only the sha256, and its word."""
 
     word: str
     sha256: str
@@ -30,9 +30,9 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Prepend:
-    """Token Prepending: a placeholder takes the last position's state before each layer l with start <= l < exit.
+    """Token Prepending: a placeholder token gets the last position's state before each layer l with start <= l < exit.
 
-    Layers are counted from 0. token: its embedding, numbers from N(0, 1) drawn by `seed`, or zeros.
+    Layers are counted from 0. token: the placeholder's embedding, drawn from N(0, 1) with `seed`, or zeros.
     """
 
     start: int
@@ -43,10 +43,10 @@ class Prepend:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Contrastive Prompting: another prompt's attention is taken away at the last position of one layer.
+    """Contrastive Prompting: an auxiliary prompt's attention output is subtracted at the last position of one layer.
 
-    template: the auxiliary prompt; at: the layer, counted from 0; kind: "scaled", alpha (A - B), or "norm", (A - B) of the
-    length of A, where alpha is None; A and B: the inputs of the attention's output projection.
+    template: the auxiliary prompt; at: the layer, counted from 0; kind: "scaled" is alpha (A - B), "norm" is A - B scaled to
+    the length of A, with alpha None; A and B: inputs of the attention's output projection with the prompt and the auxiliary.
     """
 
     template: str
@@ -57,13 +57,13 @@ class Contrast:
 
 @dataclass(frozen=True)
 class PresetReading(Reading):
-    """How a causal model reads a text. Everything but `shots` stands in the encoder's spec.
+    """How a causal model turns a text into a vector. The encoder's spec holds everything but `shots`.
 
-    templates: {} for the text, twice where it is repeated; the vectors of several are averaged. shots: what stands before
-    the first of them, the demonstrations written out. over: the tokens of the poolers mean and weighted_mean: "all"; "copy",
-    those of the text's last copy and what follows; "alone", as many of the last as the text and what follows have by
-    themselves. layer: an index of hidden_states. own_ends: the tokenizer's own last special token is kept; it is left out
-    else. segments: the only template in parts that are tokenised apart, {bos} and {eos} in them the tokenizer's own.
+    templates: with {} for the text, twice where it is repeated; vectors of several templates are averaged. shots: the
+    demonstrations as text, put before the template. over: tokens for the poolers mean and weighted_mean: "all"; "copy",
+    the text's last copy and what follows it; "alone", as many last tokens as text and suffix have when tokenised alone.
+    layer: an index of hidden_states. own_ends: keep the special tokens that the tokenizer appends. segments: the parts of a
+    single template that are tokenised separately, in which {bos} and {eos} are the tokenizer's tokens.
     """
 
     option: ClassVar[str] = "preset"
@@ -83,11 +83,11 @@ class PresetReading(Reading):
 
     @property
     def template(self) -> str | None:
-        """Return the only template; None for the text alone and for several."""
+        """Return the template if there is a single one; None for the text alone and for several templates."""
         return self.templates[0] if len(self.templates) == 1 and self.templates != ("{}",) else None
 
     def spec_options(self) -> dict[str, Any]:
-        """EncoderSpec.options: all that the fields `pooler` and `template` of the spec do not say."""
+        """Return EncoderSpec.options: all settings that the spec's fields `pooler` and `template` do not hold."""
         known: dict[str, Any] = {"preset": self.preset, "layer": self.layer, "clean_up": self.clean_up}
         if len(self.templates) > 1:
             known["templates"] = list(self.templates)
@@ -104,7 +104,7 @@ class PresetReading(Reading):
 
 
 def described(options: Mapping[str, Any]) -> list[str]:
-    """Return what the options of a spec, as `spec_options` made them, say to people."""
+    """Return a spec's options, made by `spec_options`, in words."""
     parts = [f"preset {options['preset']}"]
     if templates := options.get("templates"):
         parts.append(f"mean over {len(templates)} templates: {' | '.join(templates)}")
@@ -134,25 +134,25 @@ class PresetOptions(Settings):
 
 
 class PromptOptions(PresetOptions):
-    """Of presets whose template stands around a text."""
+    """The settings of presets with a template around the text."""
 
     clean_up: CleanUp = setting("prompteol", "the rule by which a text is changed first", "evaluation.py")
 
 
 class Preset(ABC):
-    """A subclass sets `name`, `sentence`, `source`, `Options` and `forms`, and reads `self.options`."""
+    """The base class of presets. A subclass sets `name`, `sentence`, `source`, `Options` and `forms`, and defines `reading`
+    from `self.options`."""
 
     name: ClassVar[str]
-    sentence: ClassVar[str]  # what it does
+    sentence: ClassVar[str]  # one-line description
     source: ClassVar[str]  # the paper
     Options: ClassVar[type[PresetOptions]] = PromptOptions
-    # name of a form -> the settings that it changes; the first one holds where none is named
+    # name of a form -> the settings that it changes; the first form is the default
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"released": {}}
     options: Any  # an instance of Options
 
     def __init__(self, form: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """Take the settings of a form. settings: by name, others as the form has them. EncoderError, one line: unknown or
-        wrong."""
+        """Set the options from a form, changed by `settings`. Raises EncoderError, one line, for an unknown or wrong one."""
         self.form = form or next(iter(self.forms))
         if self.form not in self.forms:
             raise EncoderError(f"--preset {self.name}: unknown form '{self.form}'{did_you_mean(self.form, self.forms)}")
@@ -166,8 +166,8 @@ class Preset(ABC):
 
     @property
     def spelled(self) -> str:
-        """Return NAME:FORM, and the settings that differ from the form's; a spec holds the layer and a file's content
-        otherwise."""
+        """Return NAME:FORM with the settings that differ from the form's, except for the layer and demonstrations, which a
+        spec holds elsewhere."""
         as_form = self.Options(**self.forms[self.form])
         values = ((key, getattr(self.options, key), getattr(as_form, key)) for key in self.Options.model_fields)
         changed = [f"{key}={value}" for key, value, known in values if value != known and key not in _ELSEWHERE]
@@ -175,4 +175,4 @@ class Preset(ABC):
 
     @abstractmethod
     def reading(self) -> PresetReading:
-        """Return how a text is read. EncoderError: a file that a setting names cannot be read."""
+        """Return the reading of this preset's options. Raises EncoderError for an unreadable file of demonstrations."""

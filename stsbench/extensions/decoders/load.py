@@ -1,4 +1,4 @@
-"""From what stands after --preset to a reading: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,...; the pages of presets."""
+"""Parse --preset (NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,...) into a reading, and list and show presets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRESETS: dict[str, type[Preset]] = {
 
 
 def load_preset(text: str) -> Preset:
-    """Return the preset that `text` spells. EncoderError, one line: an unknown name, form or setting, or a wrong value."""
+    """Return the preset of a --preset value. Raises EncoderError, one line, for an unknown name, form, setting or value."""
     name, colon, rest = text.partition(":")
     words = [word.strip() for word in rest.split(",")] if colon else []
     if name not in PRESETS:
@@ -52,7 +52,7 @@ def load_preset(text: str) -> Preset:
 
 
 def _value(kind: type[Preset], key: str, value: str) -> Any:
-    """Return a number where the setting is one; else text as it stands, which YAML would take apart at a colon."""
+    """Return the parsed number for a numeric setting, else the unchanged text, which YAML would parse at a colon."""
     field = kind.Options.model_fields.get(key)
     if field is None or field.annotation not in (int, float):
         return value
@@ -67,7 +67,7 @@ class Presets(ReadingOption):
 
     @staticmethod
     def reading(options: EncoderDecoderOptions) -> PresetReading:  # type: ignore[override]
-        """Return what the preset of that name, form and settings does, in the layer that --layer names."""
+        """Return the reading of --preset, with the layer of --layer if that is set."""
         preset = options.preset or ""
         reading = load_preset(preset).reading()
         return reading if options.layer is None else replace(reading, layer=options.layer)
@@ -76,30 +76,30 @@ class Presets(ReadingOption):
     def reader(
         reading: PresetReading, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str
     ) -> Reader:
-        """Return the model as the preset has it."""
+        """Return the reader that computes vectors of the model under the preset."""
         from stsbench.extensions.decoders.vectors import Decoder
 
         return Decoder(reading, model, tokenizer, name, limit, limit_name)
 
     @staticmethod
     def described(options: Mapping[str, Any]) -> list[str]:
-        """Return what a spec's options say to people."""
+        """Return a spec's options in words."""
         return described(options)
 
 
 class PresetPages:
-    """The presets by name."""
+    """The presets as a kind of thing that `stsbench list` and `show` know."""
 
     title = "presets of causal models (--preset NAME):"
 
     @staticmethod
     def rows() -> list[tuple[str, ...]]:
-        """Return name, what it does and the paper of each."""
+        """Return (name, description, paper) of each preset."""
         return [(name, kind.sentence, kind.source) for name, kind in PRESETS.items()]
 
     @staticmethod
     def page(name: str) -> str:
-        """Return the text beside a preset's module, its forms and settings. EncoderError, with a suggestion: unknown."""
+        """Return a preset's description, forms and settings as text. Raises EncoderError for an unknown name."""
         preset = load_preset(name)
         file = Path(inspect.getfile(type(preset))).with_name(f"{preset.name.replace('-', '_')}.md")
         lines = [file.read_text("utf-8").rstrip(), f"\nForms (`--preset {preset.name}:FORM`; the first by default):\n"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderOptions(OptionGroup):
-    """Which preset."""
+    """The option --preset."""
 
     preset: str | None = option(
         None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
@@ -30,6 +30,6 @@ if TYPE_CHECKING:
 
 
 class DecoderArguments(TypedDict, total=False):
-    """The same as arguments of a function, for editors and type checkers; a test compares the two."""
+    """The option as a keyword argument, for editors and type checkers; a test compares the two."""
 
     preset: str | None

@@ -1,4 +1,4 @@
-"""The presets and the templates that several share: each is a class whose reading says how a text becomes a vector."""
+"""The presets, one class each (PromptEOL, MetaEOL, Echo, LLM2Vec, ...), and the templates that they share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KNOWLEDGE = (
     f'additional but less central details. With this in mind , this sentence : "{{}}" {END}'
 )
 IRRELEVANT = f'The irrelevant information of this sentence : "{{}}" {END}'
-# Two each for classification, sentiment, paraphrase and information extraction.
+# MetaEOL's eight templates: two each for classification, sentiment, paraphrase and information extraction.
 METAEOL = (
     "In this task, you're presented with a text excerpt. Your task is to categorize the excerpt into a broad category "
     "such as 'Education', 'Technology', 'Health', 'Business', 'Environment', 'Politics', or 'Culture'. These "
@@ -56,11 +56,11 @@ METAEOL = (
 )
 BY_NAME: dict[str, tuple[str, ...]] = {
     "prompteol": (PROMPTEOL,), "pretended-cot": (PRETENDED_COT,), "knowledge": (KNOWLEDGE,), "metaeol": METAEOL,
-    "ck": (KNOWLEDGE, PRETENDED_COT),  # the mean of two vectors, as Contrastive Prompting has it
+    "ck": (KNOWLEDGE, PRETENDED_COT),  # mean of the two vectors, as in Contrastive Prompting
 }
 
 
-_MOST_BYTES = 1_000_000  # a file of demonstrations
+_MOST_BYTES = 1_000_000  # largest file of demonstrations
 _SOURCE = "Zhang, Chang and Li 2024, arXiv 2404.03921"
 _PENULTIMATE: dict[str, dict[str, Any]] = {"released": {"layer": -2}}  # settings.py, by the prompt's name
 _AROUND = {
@@ -70,7 +70,7 @@ _AROUND = {
 
 
 class PromptEOLOptions(PromptOptions):
-    """Of `prompteol`."""
+    """The settings of `prompteol`."""
 
     template: str = setting(PROMPTEOL, "what stands around a text, and around a demonstration", "evaluation.py, README")
     demonstrations: str | None = setting(
@@ -86,7 +86,7 @@ class PromptEOL(Preset):
     sentence = 'The last position of a prompt that asks for one word: This sentence : "X" means in one word:"'
     source = "Jiang et al. 2023, arXiv 2307.16645"
     Options: ClassVar[type[PresetOptions]] = PromptEOLOptions
-    # the paper prints the template without the blank before the first colon, and no clean-up
+    # The paper's template has no blank before the first colon, and it mentions no clean-up.
     forms: ClassVar[dict[str, dict[str, Any]]] = {
         "released": {}, "paper": {"template": PROMPTEOL.replace(" :", ":", 1), "clean_up": "none"},
     }
@@ -105,7 +105,7 @@ class PromptEOL(Preset):
 
 
 def read_demonstrations(path: Path) -> list[tuple[str, str]]:
-    """Return (sentence, word) of each line. EncoderError, one line naming file and row: not a sentence, a tab and a word."""
+    """Return (sentence, word) of each line. Raises EncoderError, naming file and row, unless it is sentence, tab, word."""
     shots = []
     for number, line in enumerate(read_text(path, _MOST_BYTES, EncoderError).splitlines(), 1):
         sentence, tab, word = line.partition("\t")
@@ -118,13 +118,13 @@ def read_demonstrations(path: Path) -> list[tuple[str, str]]:
 
 
 def _located(file: str) -> Path:
-    """Return the file of that name, else the one in train/ of $STSBENCH_DATA or the user's data."""
+    """Return the path of a file, or else of the file in train/ of $STSBENCH_DATA or of the user's data folder."""
     path = Path(file)
     return path if path.is_file() else training_text(file, offline=True)[0] or path
 
 
 class PretendedCoT(Preset):
-    """PromptEOL behind `After thinking step by step ,`."""
+    """PromptEOL's prompt after `After thinking step by step ,`."""
 
     name = "pretended-cot"
     sentence = "PromptEOL behind 'After thinking step by step ,', read at the output of the layer before the last"
@@ -136,7 +136,7 @@ class PretendedCoT(Preset):
 
 
 class Knowledge(Preset):
-    """PromptEOL behind two sentences on what matters in a sentence."""
+    """PromptEOL's prompt after a sentence on what matters in a sentence."""
 
     name = "knowledge"
     sentence = "PromptEOL behind a sentence on what matters in a sentence, read at the output of the layer before the last"
@@ -148,7 +148,7 @@ class Knowledge(Preset):
 
 
 class MetaEOL(Preset):
-    """PromptEOL behind eight descriptions of tasks; the vectors are averaged as they come."""
+    """The mean, without normalisation, of eight vectors, each of a PromptEOL prompt after a task description."""
 
     name = "metaeol"
     sentence = "The mean of eight vectors, each at the last position of a prompt that describes a task; eight times the cost"
@@ -159,7 +159,7 @@ class MetaEOL(Preset):
 
 
 class TokenPrependingOptions(PromptOptions):
-    """Of `token-prepending`."""
+    """The settings of `token-prepending`."""
 
     prompt: Literal["prompteol", "pretended-cot", "knowledge", "metaeol"] = setting(
         "prompteol", "the preset whose template it is put into", "config.yaml: prompt_method"
@@ -171,7 +171,7 @@ class TokenPrependingOptions(PromptOptions):
 
 
 class TokenPrepending(Preset):
-    """A placeholder directly behind the colon, before the opening quote."""
+    """Token Prepending: a placeholder token after the colon, before the opening quote, carries the last state forward."""
 
     name = "token-prepending"
     sentence = "A placeholder before the text takes the last position's state before each early layer"
@@ -192,7 +192,7 @@ class TokenPrepending(Preset):
 
 
 class ContrastiveOptions(PromptOptions):
-    """Of `contrastive`."""
+    """The settings of `contrastive`."""
 
     prompt: Literal["prompteol", "pretended-cot", "knowledge", "ck"] = setting(
         "prompteol", "the preset that is changed; ck: the mean of pretended-cot and knowledge", "--prompt_method"
@@ -205,13 +205,13 @@ class ContrastiveOptions(PromptOptions):
 
 
 class Contrastive(Preset):
-    """alpha (A - B) in the place of A, the input of the attention's output projection at the last position."""
+    """Contrastive Prompting: alpha (A - B) replaces A, the last position's input of the attention's output projection."""
 
     name = "contrastive"
     sentence = "What a prompt for the irrelevant information attends to is taken away at the last position of one layer"
     source = "Cheng et al. 2025, arXiv 2505.12831"
     Options: ClassVar[type[PresetOptions]] = ContrastiveOptions
-    forms: ClassVar[dict[str, dict[str, Any]]] = {  # for LLaMA-2-7B where no model is named
+    forms: ClassVar[dict[str, dict[str, Any]]] = {  # forms without a model's name are for LLaMA-2-7B
         "released": {"layer": 27},
         "released-llama-3-8b": {"alpha": 0.25, "at": 6, "layer": -2},
         "paper": {"alpha": 2.0, "layer": 27},
@@ -226,7 +226,7 @@ class Contrastive(Preset):
 
 
 class EchoOptions(PresetOptions):
-    """Of `echo`."""
+    """The settings of `echo`."""
 
     pooling: Literal["mean", "last"] = setting("mean", "over the second copy, or its last position", "README, by checkpoint")
     instruction: str = setting(
@@ -235,7 +235,7 @@ class EchoOptions(PresetOptions):
 
 
 class Echo(Preset):
-    """Every pooled token has seen the whole text, although attention looks back only."""
+    """Echo embeddings: with the text repeated, every pooled token has attended to all of it despite causal attention."""
 
     name = "echo"
     sentence = "The text stands twice, and the mean is taken over its second copy, whose tokens have seen all of it"
@@ -255,7 +255,7 @@ class Echo(Preset):
 
 
 class Llm2VecOptions(PresetOptions):
-    """Of `llm2vec`."""
+    """The settings of `llm2vec`."""
 
     instruction: str = setting(
         "Retrieve semantically similar text:", "before the text, and not pooled; '' for none", "MTEB's tasks STS"
@@ -268,7 +268,7 @@ class Llm2VecOptions(PresetOptions):
 
 
 class Llm2Vec(Preset):
-    """For folders that were trained so; on others it shows what the switch alone does."""
+    """LLM2Vec: for models trained with bidirectional attention; on others it shows the effect of the switch alone."""
 
     name = "llm2vec"
     sentence = "Attention in both directions, and the mean over the text's own tokens behind an instruction"
@@ -289,7 +289,7 @@ class Llm2Vec(Preset):
 
 
 class WeightedMean(Preset):
-    """SGPT's pooling on a model that was not trained for it."""
+    """SGPT's position-weighted mean pooling, without SGPT's training."""
 
     name = "weighted-mean"
     sentence = "The mean over all tokens of the text alone, in which token i counts i times"

@@ -1,4 +1,4 @@
-"""Texts inside a preset's template, as token ids, and where in them the text and a placeholder stand."""
+"""Tokenise texts inside a preset's template, and locate the text and a placeholder among the tokens."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from stsbench.encoders.prompt.tokenizer import known_text
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.base import PresetReading
 
-_PLACEHOLDER = "\ue000PST\ue001"  # from the private use area: no text holds it
-_OPENING = ' "{}"'  # directly before it the placeholder stands
-_Placed = tuple[list[int], list[int], list[int]]  # ids, and where in them the two copies stand
+_PLACEHOLDER = "\ue000PST\ue001"  # of Unicode's private use area, so that texts do not contain it
+_OPENING = ' "{}"'  # the placeholder is put directly before this part of a template
+_Placed = tuple[list[int], list[int], list[int]]  # token ids, positions of the first copy, positions of the second
 
 
-# Rules by which released code changes a text before it stands in a template.
+# Rules by which released code changes a text before it is put into a template.
 CLEAN_UPS: dict[str, Callable[[str], str]] = {
     "none": lambda text: text,
     "full_stop": with_full_stop,  # PromptBERT's evaluation.py
-    "prompteol": partial(with_full_stop, rule="prompteol"),  # as all that follow PromptEOL's code
+    "prompteol": partial(with_full_stop, rule="prompteol"),  # PromptEOL's code and code based on it
 }
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Token ids of n texts. cut: bool (n,); tails: (n,) how many tokens there are from the text's last copy on; prepended:
-    (n,) where the placeholder stands, or None."""
+    """Token ids of n texts. cut: bool (n,), truncated; tails: (n,) number of last tokens that are pooled under
+    PresetReading.over; prepended: (n,) positions of the placeholder, or None."""
 
     ids: list[list[int]]
     cut: NDArray[np.bool_]
@@ -41,24 +41,24 @@ class Rows:
 
 
 class _Tokeniser:
-    """What the three ways to put a text into a template have in common."""
+    """Base class of the three ways to put a text into a template."""
 
     def __init__(self, tokenizer: Any, reading: PresetReading, limit: int | None, limit_name: str) -> None:
-        """limit: the most tokens of a text in its template."""
+        """Prepare the tokenizer. limit: most tokens of a text with its template, None for no limit."""
         self.tokenizer, self.clean = tokenizer, CLEAN_UPS[reading.clean_up]
         self.limit, self.limit_name = limit, limit_name
         self.trailing = 0 if reading.own_ends else trailing_tokens(tokenizer)
         self._plain = Tokeniser(tokenizer, None, Template())
 
     def __call__(self, texts: Sequence[str]) -> Rows:
-        """Return n texts as they are read. EncoderError: the limit leaves no token of a text."""
+        """Return the token ids of n texts. Raises EncoderError where the limit leaves no token of a text."""
         return self._rows([self.clean(text) for text in texts])
 
     def _rows(self, texts: list[str]) -> Rows:
         raise NotImplementedError
 
     def _alone(self, texts: list[str]) -> list[list[int]]:
-        """Return ids without special tokens."""
+        """Return the token ids of texts without template and special tokens."""
         if not texts:
             return []
         rows = self.tokenizer(texts, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
@@ -69,7 +69,7 @@ class _Tokeniser:
 
 
 class OneCopy(_Tokeniser):
-    """The filled template is tokenised, as the released code of PromptEOL and its kin does."""
+    """Tokenises the filled template as a whole, as the released code of PromptEOL and code based on it do."""
 
     def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         self.placeholder: int | None = None
@@ -96,12 +96,12 @@ class OneCopy(_Tokeniser):
             return Rows(ids, cut, tails)
         prepended = np.array([row.index(self.placeholder) for row in ids], dtype=np.int64)
         for row, position in zip(ids, prepended.tolist(), strict=True):
-            row[position] = 0  # any token that the model has: its embedding is replaced
+            row[position] = 0  # any valid id, as its embedding is replaced
         return Rows(ids, cut, tails, prepended)
 
 
 class TwoCopies(_Tokeniser):
-    """A filled template that holds the text twice is tokenised; one too long loses the last tokens of either copy."""
+    """Tokenises a filled template that holds the text twice; truncation removes the last tokens of both copies."""
 
     def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         super().__init__(tokenizer, reading, limit, limit_name)
@@ -118,7 +118,7 @@ class TwoCopies(_Tokeniser):
         return Rows([ids for ids, _, _ in read], cut, tails)
 
     def _placed(self, text: str) -> _Placed:
-        """Return token ids, and where in them the two copies stand. A blank that is a token of its own belongs to
+        """Return token ids, and the positions of the two copies in them. A blank that is a token by itself belongs to
         neither."""
         first, between, after = self._parts
         filled = first + text + between + text + after
@@ -142,7 +142,7 @@ class TwoCopies(_Tokeniser):
 
 
 class Segments(_Tokeniser):
-    """Every part of a template is tokenised by itself, without special tokens but those that it names."""
+    """Tokenises every part of a template separately, with no other special tokens than those that it names."""
 
     def __init__(self, tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> None:
         super().__init__(tokenizer, reading, limit, limit_name)
@@ -165,13 +165,13 @@ class Segments(_Tokeniser):
 
 
 def tokeniser(tokenizer: Any, reading: PresetReading, template: str, limit: int | None, limit_name: str) -> _Tokeniser:
-    """Return how a text is put into one template of a reading."""
+    """Return the tokeniser for one template of a reading, by its form."""
     kind = Segments if reading.segments else TwoCopies if template.count("{}") == 2 else OneCopy
     return kind(tokenizer, reading, template, limit, limit_name)
 
 
 def trailing_tokens(tokenizer: Any) -> int:
-    """Return how many special tokens a tokenizer puts behind a text of its own accord."""
+    """Return how many special tokens a tokenizer appends to a text by default."""
     texts = ("", known_text(tokenizer))
     special, probe = (list(tokenizer(text, padding=False, truncation=False)["input_ids"]) for text in texts)
     first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))

@@ -1,4 +1,4 @@
-"""One run of a preset: from token ids through the model, changed where the preset says so, to vectors."""
+"""Compute vectors under a preset: the forward pass, with the preset's changes of the model, and the pooling."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from stsbench.extensions.decoders.tokenise import Rows, tokeniser
 if TYPE_CHECKING:
     from stsbench.encoders.prompt.reading import Compute, Forward
 
-_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense")  # Llama's kin, OPT, GPT-2, GPT-NeoX
+_PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense")  # Llama and similar models, OPT, GPT-2, GPT-NeoX
 _ATTENTION = ("attn", "attention")
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Of n texts, in the order of their batches: see Rows; taken: (n, k) what Contrastive Prompting takes away, or None."""
+    """Values of n texts in a batch's order. tails, prepended: see Rows; taken: (n, k) to subtract for Contrast, or None."""
 
     tails: Tensor
     prepended: Tensor | None = None
@@ -42,12 +42,12 @@ class Marks:
 
 
 class Decoder(Reader):
-    """A causal model as one PresetReading has it."""
+    """Computes a causal model's vectors under one PresetReading."""
 
     def __init__(
         self, reading: PresetReading, model: Any, tokenizer: Any, name: str, limit: int | None, limit_name: str
     ) -> None:
-        """Raise EncoderError, one line: the model has no such layer, or the limit leaves no token for a text."""
+        """Prepare the tokenisers. Raises EncoderError, one line, for a layer that the model lacks, or too small a limit."""
         self.reading, self.model, self.name = reading, model, name
         option = f"--preset {reading.preset}:"
         check_layer(reading.layer, model, name, f"{option} layer")
@@ -68,14 +68,14 @@ class Decoder(Reader):
         self._projection = None if contrast is None else output_projection(self._layers[contrast.at], name)
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
-        """Return the token ids of n texts in the first template, and which were cut."""
+        """Return the token ids of n texts in the first template, and bool (n,), True for truncated texts."""
         rows = self.tokenisers[0](texts)
         return rows.ids, rows.cut
 
     def read(
         self, forward: Forward, texts: Sequence[str], compute: Compute
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return (n, d) vectors of n texts, and which of them were cut."""
+        """Return float32 (n, d) vectors of n texts, and bool (n,), True for truncated texts."""
         cut = np.zeros(len(texts), dtype=np.bool_)
         total: Any = 0
         taken = None
@@ -89,17 +89,17 @@ class Decoder(Reader):
         return np.asarray(total / np.float32(len(self.tokenisers)), dtype=np.float32), cut
 
     def check(self, forward: Forward, ids: Sequence[list[int]]) -> None:
-        """Raise EncoderError for a model that is not causal, or that the switch to both directions does not reach.
+        """Raise EncoderError for a model that is not causal, or whose attention cannot be switched to both directions.
 
-        ids: of two texts that begin alike; the last state before they part tells. The very first may be a sink of attention,
-        which no text moves much.
+        ids: of two texts with a common beginning, whose last state is compared, as it depends on what follows only without a
+        causal mask. The first state would not do: as an attention sink it hardly depends on the text.
         """
         device, kind = main_device(self.model), type(self.model).__name__
         preset, causal = f"--preset {self.reading.preset}", not self.reading.bidirectional
         fixed = EncoderError(f"{preset}: the attention of a {kind} cannot be switched to both directions")
         try:
             states = [forward(torch.tensor(row, device=device), [(1, len(row))], (-1,))[0].float() for row in ids]
-        except (RuntimeError, TypeError, ValueError) as error:  # at a mask of a shape that it does not know
+        except (RuntimeError, TypeError, ValueError) as error:  # the model rejects the mask's shape
             if causal or isinstance(error, torch.OutOfMemoryError):
                 raise
             raise fixed from error
@@ -124,7 +124,7 @@ class Decoder(Reader):
         return _pooled_tails(state, groups, marks.tails, weighted=self.reading.pooler == "weighted_mean")
 
     def _attended(self, forward: Forward, ids: Tensor, groups: Groups, marks: Marks) -> Tensor:
-        """Return float32 (n, k): what the projection reads at the last positions; the layers behind it are not computed."""
+        """Return the output projection's float32 (n, k) inputs at the last positions; later layers are not computed."""
         batch, attended = _Batch(groups, ids.device), []
 
         def keep(module: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -143,7 +143,7 @@ class Decoder(Reader):
 
     @contextmanager
     def _changed(self, batch: _Batch, marks: Marks) -> Iterator[None]:
-        """Change the model as the preset says, for one batch."""
+        """Apply the preset's changes to the model for one batch, by hooks."""
         handles: list[Any] = []
         try:
             if (prepend := self.reading.prepend) is not None and marks.prepended is not None:
@@ -160,7 +160,7 @@ class Decoder(Reader):
                 handle.remove()
 
     def _embed(self, batch: _Batch, offsets: Tensor) -> Any:
-        """Return the placeholder's embedding in the place of the token that stands for it."""
+        """Register a hook that replaces the placeholder's embedding, and return its handle."""
         prepend = self.reading.prepend
         assert prepend is not None
         table = self.model.get_input_embeddings()
@@ -190,12 +190,12 @@ class Decoder(Reader):
 
 
 class _EnoughError(Exception):
-    """What a pass was for is known."""
+    """Stops a forward pass whose result is not needed any further."""
 
 
 @dataclass(frozen=True)
 class _Pass(Pass):
-    """A function of a batch of some texts, and what of other texts it needs."""
+    """A function of a batch of texts, with the values of each text that it needs."""
 
     rows: Rows
     run: Callable[[Forward, Tensor, Groups, Marks], Tensor]
@@ -206,7 +206,7 @@ class _Pass(Pass):
         return self.run(self.forward, ids, groups, marks)
 
     def marks(self, order: NDArray[np.int64], put: Callable[[Tensor], Tensor]) -> Marks:
-        """Return those of the texts in `order`."""
+        """Return the values of the texts in `order`, on the device of `put`."""
         prepended, taken = (
             None if values is None else put(torch.from_numpy(values[order])) for values in (self.rows.prepended, self.taken)
         )
@@ -223,7 +223,7 @@ class _Batch:
         self.starts, self.last = torch.tensor(starts, device=device), (lengths - 1).to(device)
 
     def rows(self, states: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (n, d) the states at one offset in each text, and (n,) where they stand among all."""
+        """Return the (n, d) states at one offset in each text, and their (n,) indices among all states."""
         flat = states.reshape(-1, states.shape[-1])
         width = len(flat) // len(self.starts)
         starts = self.starts if len(flat) == self.tokens else torch.arange(len(self.starts), device=offsets.device) * width
@@ -231,13 +231,13 @@ class _Batch:
         return flat.index_select(0, index), index
 
     def replaced(self, states: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
-        """Return `states` with `values` (n, d) at one offset in each text."""
+        """Return `states` with those at one offset in each text replaced by `values` (n, d)."""
         _, index = self.rows(states, offsets)
         return states.reshape(-1, states.shape[-1]).index_copy(0, index, values.to(states)).view(states.shape)
 
 
 def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
-    """Return a hook before a layer: the last position's state also stands at the placeholder."""
+    """Return a hook before a layer that copies the last position's state to the placeholder."""
 
     def move(module: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         states = inputs[0] if inputs else keywords["hidden_states"]
@@ -248,8 +248,8 @@ def _moving(batch: _Batch, offsets: Tensor) -> Callable[..., Any]:
 
 
 def _pooled_tails(state: Tensor, groups: Groups, tails: Tensor, weighted: bool) -> Tensor:
-    """Return float32 (n, d) means over the last `tails` (n,) tokens of each text; weighted: the first of them counts
-    once, the second twice, and so on."""
+    """Return float32 (n, d) means over the last `tails` (n,) tokens of each text; weighted: the i-th of them has the weight
+    i, from 1."""
     parts, done = [], 0
     for group in views(state, groups):
         texts, length = group.shape[:2]
@@ -262,7 +262,7 @@ def _pooled_tails(state: Tensor, groups: Groups, tails: Tensor, weighted: bool) 
 
 
 def output_projection(layer: nn.Module, name: str) -> nn.Module:
-    """Return the projection of all heads' outputs in a layer's attention. EncoderError: none is found."""
+    """Return the output projection of a layer's attention. Raises EncoderError where none is found."""
     part: nn.Module
     for path, part in layer.named_modules():
         parent, _, leaf = path.rpartition(".")

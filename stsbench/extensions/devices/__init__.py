@@ -1,1 +1,1 @@
-"""Smaller copies of an encoder's vectors: fewer numbers, each of one byte or one bit."""
+"""Encode in several processes: on several devices of this machine, or on a Ray cluster."""

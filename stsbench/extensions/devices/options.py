@@ -1,4 +1,4 @@
-"""Options by which several processes compute an encoder's vectors, each on a device of its own."""
+"""Options for encoding in several processes, each on a device of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(OptionGroup):
-    """In how many processes an encoder computes; the methods take the place of those of the core's ProcessOptions."""
+    """The options --devices, --processes and --ray; the methods override those of the core's ProcessOptions."""
 
     devices: str | None = option(
         None, "Encode in one process for each of these devices.", metavar="cuda:0,cuda:1|all",
@@ -37,10 +37,10 @@ class DeviceOptions(OptionGroup):
 
     @contextmanager
     def runner(self, encoder: Encoder, options: EncoderOptions) -> Iterator[Workers | RayWorkers | None]:
-        """Yield a process for each device, or Ray's, None where this process is to compute; they end with the block.
+        """Yield a pool of processes, local or of Ray, None where this process is to compute; they end with the block.
 
-        options: what `load_encoder` made the encoder of. EncoderError: as `chosen_devices`; the encoder has no name by
-        which other processes could load it, or they could not tell whether it is the same. StsbenchError: as `Cluster`.
+        options: those with which `load_encoder` made the encoder. Raises EncoderError as `chosen_devices`, and for an
+        encoder that other processes cannot load by name or cannot verify; StsbenchError as `Cluster`.
         """
         from stsbench.extensions.devices.parallel import Workers
         from stsbench.extensions.devices.remote import RayWorkers
@@ -60,7 +60,7 @@ class DeviceOptions(OptionGroup):
 
     @contextmanager
     def computed(self, encoder: Encoder, options: EncoderOptions) -> Iterator[Encoder]:
-        """Yield `encoder`, computed by the processes of `runner` where there are any."""
+        """Yield `encoder`, wrapped to be computed by the processes of `runner` if there are any."""
         from stsbench.extensions.devices.parallel import ParallelEncoder
 
         with self.runner(encoder, options) as workers:
@@ -68,15 +68,15 @@ class DeviceOptions(OptionGroup):
 
     @classmethod
     def of_torchrun(cls, count: int, words: Sequence[str]) -> dict[str, Any]:
-        """Return as many processes as torchrun started, unless the words of a command name devices."""
+        """Return the options for `count` processes started by torchrun; {} if the command's words have --devices."""
         return {} if any(word.split("=")[0] == "--devices" for word in words) else {"processes": count}
 
 
 def chosen_devices(devices: str | None, processes: int | None, device: str | None) -> list[str | None]:
     """Return a device for each process, None for the default one; [] where this process alone is to encode.
 
-    devices: names between commas, or "all" for every CUDA device; processes: so many, on the CUDA devices in turn, else on
-    `device` (by default the CPU, whose cores they share). EncoderError: no such devices.
+    devices: comma-separated names, or "all" for every CUDA device; processes: number of processes, on the CUDA devices in
+    turn, else on `device` (by default the CPU, whose cores they share). Raises EncoderError without a device.
     """
     if devices is None and processes is None:
         return []

@@ -1,8 +1,8 @@
-"""Processes that each hold the same encoder on a device of their own, and tasks for whichever of them is idle.
+"""A pool of processes that each hold the same encoder on a device of their own.
 
-An encoder's texts are shared out over them; everything else it leaves to the encoder of this process. A worker is a new
-interpreter: a copy of this one could have been made while a library's thread held a lock. It ends when its pipe does,
-however this process ends.
+Texts are distributed over the processes; everything else is left to the encoder of this process. Workers are spawned, not
+forked, as a fork could copy a lock that a library's thread holds. A worker ends when its pipe is closed, however this
+process ends.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from stsbench.processes import GUARD, cores, limit_threads, without_main
 
 _REPORT_SECONDS = 0.5  # seconds between two reports of a worker
 _END_SECONDS = 5
-_PART = 8192  # texts a job at most: bounds what is in a pipe
+_PART = 8192  # most texts per job, which bounds the data in a pipe
 
 
 class Workers:
-    """A process for each device; they start with the first job."""
+    """A pool with one process per device; the processes start with the first job."""
 
     def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], encoder: Encoder) -> None:
-        """model, options: for `load_encoder`; devices: one a process, None for the default; encoder: the one here, which a
-        worker's has to be the same as. EncoderError: as `Same.describe`."""
+        """Prepare the pool. model, options: for `load_encoder`; devices: one per process, None for the default; encoder:
+        this process's, which the workers' must equal. Raises EncoderError as `Same.describe`."""
         self.count = len(devices)
         same = Same.describe(encoder)
         self._arguments = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
     def run(self, task: Task[Work, Result], jobs: Iterable[Work], progress: Progress | None = None) -> Iterator[Result]:
-        """Yield the results as they are ready; the next job is read while the workers are busy.
+        """Yield results in the order of completion; the next job is read while the workers are busy.
 
-        EncoderError, one line: a task failed, or a worker was killed. All workers are ended then.
+        Raises EncoderError, one line, where a task failed or a worker was killed, after ending all workers.
         """
         try:
             yield from self._run(task, iter(jobs), progress or _ignored)
-        except BaseException:  # Ctrl-C too: what workers still do is nobody's
+        except BaseException:  # also KeyboardInterrupt: nobody will take the results of running jobs
             self.close()
             raise
 
@@ -86,7 +86,7 @@ class Workers:
 
     def _started(self) -> list[_Worker]:
         if not self._workers:
-            # A function of the main program is found only where this is run again, and then it needs its guard.
+            # A function of the main program is found only if workers import it, which needs its __main__ guard.
             alone = nullcontext() if self._arguments[0][0].startswith("python:__main__:") else without_main()
             with limit_threads(max(1, cores() // self.count)), alone:
                 self._workers = [_Worker(*arguments) for arguments in self._arguments]
@@ -95,14 +95,14 @@ class Workers:
 
 @dataclass(frozen=True)
 class Same:
-    """What an encoder in another process must agree with: a fingerprint, or but for rounding the vectors of a probe."""
+    """The identity that an encoder in another process must have: a fingerprint, or a probe's vectors up to rounding."""
 
     fingerprint: str
     probe: tuple[Any, ...]
 
     @classmethod
     def describe(cls, encoder: Encoder) -> Same:
-        """Raise EncoderError: nobody can tell whether another one is the same, or a server computes."""
+        """Return an encoder's identity. Raises EncoderError for an encoder without one, or one that a server computes."""
         if encoder.computes_in == "server":
             raise EncoderError(f"{encoder.spec.name} is computed by a server: leave --processes and --devices out")
         if not has_identity(asdict(encoder.spec)):
@@ -111,7 +111,7 @@ class Same:
         return cls(encoder.spec.fingerprint(), _probe(encoder))
 
     def load(self, model: str, options: EncoderOptions) -> Encoder:
-        """Return the encoder, loaded here. EncoderError: it is another one."""
+        """Load the encoder in this process, and return it. Raises EncoderError if its identity differs."""
         encoder = load_encoder(model, options)
         if encoder.spec.fingerprint() != self.fingerprint and not equal_up_to_rounding(self.probe, _probe(encoder)):
             raise EncoderError(f"{model} is another encoder in the process that was started: it changed meanwhile, or its "
@@ -120,7 +120,7 @@ class Same:
 
 
 def in_one_line(error: BaseException, model: str) -> str:
-    """Return what an error of a task says."""
+    """Return the message of a task's error in one line."""
     if isinstance(error, StsbenchError):
         return str(error)
     return f"{model}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
@@ -132,8 +132,8 @@ def _probe(encoder: Encoder) -> tuple[Any, ...]:
 
 
 def equal_up_to_rounding(first: tuple[NDArray[np.float32], ...], second: tuple[NDArray[np.float32], ...]) -> bool:
-    """Return whether the vectors of two probes differ by rounding at most: another number of threads sums in another
-    order."""
+    """Return whether the vectors of two probes agree up to rounding, as another number of threads changes the order of
+    sums."""
     if not first or [array.shape for array in first] != [array.shape for array in second]:
         return False
     return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
@@ -147,7 +147,7 @@ class _Worker:
         self.connection, there = spawn.Pipe()
         self._process = spawn.Process(target=_work, args=(there, model, options, same), daemon=True)
         self._process.start()
-        there.close()  # so that this end hears when the process has ended
+        there.close()  # so that reading raises EOFError once the process has ended
 
     def send(self, message: Any) -> None:
         with self._alive():
@@ -173,7 +173,7 @@ class _Worker:
         except (EOFError, OSError) as error:
             self._process.join(_END_SECONDS)
             ended = f"a process that encodes on {self._where} ended with exit code {self._process.exitcode}"
-            if self._process.exitcode == 1 and not self._ready:  # Python's own, for an error before there was any work
+            if self._process.exitcode == 1 and not self._ready:  # Python's exit code for an error at import
                 advice = f"if your program has no {GUARD}, put the work under one"
                 raise EncoderError(f"{ended} at its start: {advice}") from error
             raise EncoderError(
@@ -182,8 +182,8 @@ class _Worker:
 
 
 def _work(connection: Connection, model: str, options: EncoderOptions, same: Same) -> None:
-    """Tasks until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first ends the others
+    """Run tasks from the pipe until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the parent ends them
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     encoder: Encoder | None = None
     with suppress(EOFError, OSError):
@@ -199,7 +199,7 @@ def _work(connection: Connection, model: str, options: EncoderOptions, same: Sam
 
 
 class _Reports:
-    """Counts of texts for the process that waits, not more often than it can use."""
+    """Sends counts of encoded texts to the parent process, at most every _REPORT_SECONDS."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._count, self._sent = connection, 0, time.monotonic()
@@ -216,42 +216,42 @@ def _ignored(count: int) -> None:
 
 
 class CountedRunner(Runner, Protocol):
-    """Processes. count: at once."""
+    """A runner with a number of processes, `count`."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class _Part:
-    rows: Any  # int64 (n,): where the texts stand among all
+    rows: Any  # int64 (n,): positions of the texts among all
     texts: list[str]
     reads: tuple[Call, ...]
 
 
 class ParallelEncoder(Wrapper):
-    """`base`, computed by `workers`. A text's vector moves by rounding alone: it stands in another batch."""
+    """`base` computed by `workers`. Vectors differ by rounding alone, as texts are batched differently."""
 
     computes_in = "processes"
 
     def __init__(self, base: Encoder, workers: CountedRunner, reads: tuple[Call, ...] = ()) -> None:
-        """Raise EncoderError: the encoder is fitted on each set, so that no other process could know it."""
+        """Wrap `base`. Raises EncoderError as `check_shareable`."""
         check_shareable(base)
         super().__init__(base)
         self._workers, self._reads = workers, reads
         self.cacheable, self.processes = base.cacheable, workers.count
 
     def ready(self) -> None:
-        """Load nothing here: the processes load it."""
+        """Do nothing, as the workers load the model."""
 
     def on(self, base: Encoder, call: Call) -> Encoder:
-        """Return another base in the same processes, which read texts by the same calls."""
+        """Return `base`, made by `call`, in the same processes, where `call` is repeated."""
         return ParallelEncoder(base, self._workers, (*self._reads, call))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
+        """Return dense (n, d) vectors of n distinct texts. Raises EncoderError for sparse vectors, or if a process fails."""
         order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
         parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
-        rows = [order[start::parts] for start in range(parts)]  # every length, so that each takes as long
+        rows = [order[start::parts] for start in range(parts)]  # equal mixes of lengths, for equal times
         jobs = [_Part(share, [texts[row] for row in share.tolist()], self._reads) for share in rows]
         vectors: Any = None
         truncated = np.zeros(len(texts), dtype=bool)
@@ -267,16 +267,16 @@ class ParallelEncoder(Wrapper):
         return Encoded(vectors, truncated)
 
     def counts(self, texts: Sequence[str]) -> Counts:
-        """As one of the processes counts them: this one does not hold the model."""
+        """Return the counts of one of the workers, as this process does not hold the model."""
         return next(iter(self._workers.run(_counted, [list(texts)])))
 
     def with_dropout(self, seed: int) -> Encoder:
-        """Return it in this process."""
+        """Return the encoder with dropout, computed in this process."""
         return self.base.with_dropout(seed)
 
 
 def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:
-    """Return what a worker does: the rows it was given, their vectors, and whether its batches hold texts of one length."""
+    """Return a part's rows, their vectors, and whether the encoder batches texts of equal length; run by a worker."""
     for method, arguments in part.reads:
         encoder = getattr(encoder, method)(*arguments)
     encoded = encoder.run(part.texts, progress)
@@ -289,7 +289,7 @@ def _counted(encoder: Encoder, texts: list[str], progress: Progress) -> Counts:
 
 
 def check_shareable(encoder: Encoder) -> None:
-    """Raise EncoderError for an encoder that only one process can hold, or one without vectors."""
+    """Raise EncoderError for an encoder that compares texts itself, or is fitted on each set, both in one process alone."""
     if encoder.text_similarities:
         raise EncoderError(f"{encoder.spec.name} compares texts itself, in one process: leave --processes and --devices out")
     if encoder.fitted_per_set:

@@ -1,4 +1,4 @@
-"""Tasks of Ray that each hold the same encoder: what a lost worker or node was doing is done again."""
+"""Encode in Ray tasks that each hold the same encoder; tasks of a lost worker or node are repeated."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stsbench.extensions.cluster import Cluster
 from stsbench.extensions.devices.parallel import Same, in_one_line
 from stsbench.processes import worker_threads
 
-_TRIES = 5  # at a task whose process is killed
+_TRIES = 5  # most tries of a task whose process is killed
 
 
 class RayWorkers:
-    """Tasks in processes of a Ray cluster, whose nodes have this folder at the same path."""
+    """A pool of Ray tasks; all nodes of the cluster need the working folder at the same path."""
 
     def __init__(self, address: str, count: int | None, options: EncoderOptions, encoder: Encoder) -> None:
-        """address, count: as `Cluster`; options, encoder: as `Workers`. Raise what both raise."""
+        """Connect to the cluster. address, count: as for `Cluster`; options, encoder, and errors: as for `Workers`."""
         self._model = options.model
         self._arguments = pickle.dumps((options, Same.describe(encoder), Path.cwd()))
         gpus = None if options.device is None else float(options.device.startswith("cuda"))
@@ -32,9 +32,9 @@ class RayWorkers:
         self._ray, self._compute = cluster.ray, cluster.remote(compute, max_retries=_TRIES - 1)
 
     def run(self, task: Task[Work, Result], jobs: Iterable[Work], progress: Progress | None = None) -> Iterator[Result]:
-        """Yield the results as they are ready; the next job is read while the workers are busy.
+        """Yield results in the order of completion; the next job is read while the workers are busy.
 
-        EncoderError, one line: a task failed, or its worker was killed each time.
+        Raises EncoderError, one line, where a task failed, or its worker was killed at each try.
         """
         tasks: list[Any] = []
         for job in jobs:
@@ -64,7 +64,7 @@ class RayWorkers:
 
 
 def compute(arguments: bytes, task: Any, job: Any) -> tuple[Any, int]:
-    """Return what a task gives, and how many texts it counted; the process keeps the encoder for its next task."""
+    """Return a task's result and its count of texts; the process keeps the encoder for its next task."""
     counts: list[int] = []
     return task(_encoder(arguments), job, counts.append), sum(counts)
 

@@ -1,1 +1,1 @@
-"""EmbedFilter: directions of the output embedding are taken out of the vectors."""
+"""EmbedFilter: post-processing that removes directions of the output embedding from the vectors."""

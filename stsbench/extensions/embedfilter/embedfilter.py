@@ -1,4 +1,4 @@
-"""EmbedFilter: of the directions in which a model's output embedding spreads, those at the ends are taken out."""
+"""EmbedFilter: remove from vectors the first and last right singular vectors of the model's output embedding."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
 _ROWS = 8192  # rows of the table that are converted to float64 at a time
-_EQUAL = 1e-6  # singular values that differ by less of the largest one are one value: a float32 table tells no more
+_EQUAL = 1e-6  # relative to the largest singular value: smaller differences are noise of a float32 table
 
 
 class EmbedFilterOptions(PostOptions):
-    """Of `embedfilter`."""
+    """The settings of `embedfilter`."""
 
     table: Literal["output", "input"] = setting(
         "output", "output: the embedding by which the model decodes, its own or the tied one; input: that of its tokens",
@@ -55,9 +55,9 @@ class EmbedFilterOptions(PostOptions):
 
 
 class EmbedFilter(FromWeights):
-    """x @ K (coordinates) or x @ K K' (projection), K: the right singular vectors of the output embedding that are kept.
+    """x @ K (coordinates) or x @ K K' (projection), where K holds the kept right singular vectors of the embedding.
 
-    Made, it has `kernel`, float64 (d, n) or (d, d).
+    After fitting, `kernel` is float64 (d, n) or (d, d).
     """
 
     name = "embedfilter"
@@ -79,8 +79,8 @@ class EmbedFilter(FromWeights):
         return self
 
     def kept(self, d: int) -> list[int]:
-        """Return the numbers of the directions that are kept for vectors of width d. StsbenchError: there are none, or
-        not so many."""
+        """Return the indices of the directions that are kept for vectors of dimension d. Raises StsbenchError where the
+        options keep none, or more than there are."""
         options = self.options
         if options.directions is not None:
             kept = sorted(set(options.directions))
@@ -95,7 +95,7 @@ class EmbedFilter(FromWeights):
             raise StsbenchError(f"embedfilter: start={start} goes with drop=edge, and {n} of {d} directions from it on")
         if options.drop == "random":
             return sorted(np.random.default_rng(options.seed).choice(d, n, replace=False).tolist())
-        if options.drop == "mid":  # one fewer than n in all where n is odd, as the released code has it
+        if options.drop == "mid":  # n - 1 directions for odd n, as in the released code
             return [*range(n // 2), *range(d - n // 2, d)]
         return list(range(*{"edge": (start, start + n), "tail": (0, n), "head": (d - n, d)}[options.drop]))
 
@@ -123,7 +123,8 @@ class EmbedFilter(FromWeights):
 def singular(table: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return singular values (d,) of a (V, d) table, descending, and its right singular vectors, the columns of (d, d).
 
-    Not centred. They are the eigenvectors of W'W, in float64: no (V, d) array of left ones is needed.
+    The table is not centred. The vectors are eigenvectors of W'W, in float64, so that no (V, d) array of left singular
+    vectors is needed.
     """
     gram = np.zeros((table.shape[1], table.shape[1]))
     for start in range(0, len(table), _ROWS):
@@ -143,8 +144,7 @@ def _rounded(directions: NDArray[np.float64], dtype: str | None) -> NDArray[np.f
 
 
 def _doubts(name: str, values: NDArray[np.float64], indices: list[int]) -> list[str]:
-    """Return a line where a direction that is kept and one that is not have the same singular value: which is which is
-    chance."""
+    """Return a line for each kept direction whose singular value equals that of one not kept: the choice is arbitrary."""
     inside = np.zeros(len(values), dtype=bool)
     inside[indices] = True
     cuts = np.flatnonzero(inside[1:] != inside[:-1])

@@ -1,1 +1,1 @@
-"""A post-processing, fitted on texts and written with its model as one folder."""
+"""Fit a post-processing on texts, and write it with its model to one folder."""

@@ -1,4 +1,4 @@
-"""`stsbench fit`: a model whose vectors go through a fitted post-processing."""
+"""`stsbench fit`: fit a post-processing of a model's vectors, and write both as a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stsbench fit`: a model whose vectors go through a post-processing, as a folder that others load, too."""
+"""`stsbench.fit`: fit a post-processing of a model's vectors, and write both to a folder for sentence-transformers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(EncoderOptions, CacheOptions):
-    """All that `fit` takes besides the model and the texts."""
+    """All options of `fit` besides the model and the texts."""
 
     post: str
     output: Path
@@ -49,14 +49,14 @@ def fit(
     """Fit a post-processing on texts and write a model that applies it to its vectors, as `stsbench fit` does.
 
     post: whitening, all-but-the-top, standardise, renormalise, one of an extension, or a chain such as
-    "standardise+whitening"; settings: those of one post-processing. model: a transformer by its Hub id or folder, a run of
-    `train`, or what `load_encoder` made of it. data: a list of texts; a file, .txt with a sentence a line, or .csv, .tsv,
-    .jsonl of NLI pairs (both sentences); or a folder of vectors; None for what the model's weights determine. output: a new
-    folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB), no_cache: of the vectors that are kept. All
-    others are options of `load_encoder`.
+    "standardise+whitening"; settings: of a single post-processing. model: a transformer by its Hub id or folder, a run of
+    `train`, or what `load_encoder` returned for these. data: a list of texts; a file, .txt with one sentence per line, or
+    .csv, .tsv, .jsonl of NLI pairs (both sentences); a folder of vectors; or None for a post-processing that the model's
+    weights determine. output: a new folder, which sentence-transformers loads, too. cache_dir, cache_limit (GB), no_cache:
+    of the cache of vectors. All others are options of `load_encoder`.
 
-    Returns the encoder that the folder holds. Nothing is printed. Raises StsbenchError, one line: `output` is there, the
-    texts do not suffice, or the model cannot be written.
+    Returns the encoder in the folder. Nothing is printed. Raises StsbenchError, one line, if `output` exists, the texts do
+    not suffice, or the model cannot be written.
 
     >>> import stsbench
     >>> encoder = stsbench.fit("standardise", "minilm", ["A cat sleeps.", "Rain falls.", "Birds sing."], "fitted")
@@ -92,20 +92,20 @@ def fit_model(
     cache: EmbeddingCache | None = None, log: Callable[[str], None] = print,
     progress: Callable[[int], Progress] | None = None,
 ) -> None:
-    """Fit `post` on the texts of `data`, as `model` encodes or encoded them, and write both to `output`, a new folder.
+    """Fit `post` on texts encoded by `model`, or on stored vectors, and write both to `output`, a new folder, atomically.
 
-    It appears whole or not at all. StsbenchError, one line: `output` is there, `model` is run by another library or changed
-    by options that no folder can hold, or the texts do not suffice.
+    Raises StsbenchError, one line, if `output` exists, if `model` is run by another library or has options that a folder
+    cannot hold, or if the texts do not suffice.
     """
     chain = Chain.parse(post)
     if chain.needs_texts and data is None:
         raise StsbenchError(f"{post} is fitted on texts: give --data")
     if not chain.needs_texts and data is not None:
         raise StsbenchError(f"the model's own weights determine {post}: leave --data out")
-    with new_folder(output) as building:  # before hours of encoding: what cannot be written is said at once
+    with new_folder(output) as building:  # first, as its errors should come before hours of encoding
         encoder = loaded_encoder(model, options)
         base = _native(encoder, options)
-        wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
+        wrapped = PostProcessed(base, chain)  # raises for a wrong dimension before the texts are read
         wrapped.use_cache(cache)
         fitted, count = (wrapped.fit_weights(), None) if data is None else fitted_on_data(wrapped, data, log, progress)
         source = str(fitted.spec.fitted_on)
@@ -120,7 +120,7 @@ def fit_model(
 
 
 def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
-    """Return `encoder` where a folder can hold all that it computes. StsbenchError, one line, for any other."""
+    """Return `encoder` if a folder can hold all of it. Raises StsbenchError, one line, for any other encoder."""
     name = encoder.spec.name
     if encoder.spec.post is not None:
         raise StsbenchError(
@@ -146,7 +146,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
 
 
 def _inference(encoder: LazyEncoder) -> Inference:
-    """Return the parts of a loaded encoder, as they are exported."""
+    """Return the parts of a loaded encoder for the export."""
     built, parts = encoder.built, encoder.parts
     dense: Any = None
     if built.pooler == "cls+dense":
@@ -157,7 +157,7 @@ def _inference(encoder: LazyEncoder) -> Inference:
 
 
 def _card(encoder: LazyEncoder, chain: Chain, source: str, count: int | None) -> str:
-    """Return README.md of the folder; count: of texts, None where the model's own weights were fitted on."""
+    """Return the folder's README.md. count: number of texts, None where the model's weights were used instead."""
     trust = "" if chain.affine() is not None else ", trust_remote_code=True"
     rows = {
         "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),

@@ -1,4 +1,4 @@
-"""The post-processing `flow`: BERT-flow."""
+"""The post-processing `flow`, BERT-flow: its options, its objective and its training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BertAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update by the gradients, which are scaled down to a common norm of at most 1 and cleared."""
+        """Update the parameters by their gradients, clipped to a global norm of at most 1, and clear these."""
         gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in self.parameters]
         norm = torch.stack([tensor.norm() for tensor in gradients]).norm()
         scale = _CLIP / norm.clamp(min=_CLIP)
@@ -52,20 +52,20 @@ class BertAdam:
 
 
 def objective(glow: Glow, batch: Tensor) -> Tensor:
-    """Return bits per dimension of a batch (m, sides, d): the mean over each side, added up over the sides."""
+    """Return bits per dimension of a batch (m, sides, d), a scalar: the mean over each side, summed over the sides."""
     return torch.stack([glow.bits_per_dimension(side).mean() for side in batch.unbind(1)]).sum()
 
 
 def count_steps(items: int, batch_size: int, epochs: float) -> int:
-    """Return how many updates `epochs` passes over so many items are: whole batches, at least one."""
+    """Return the number of updates in `epochs` passes over `items` items: whole batches, at least one."""
     return max(1, int(items / batch_size * epochs))
 
 
 def fit_glow(glow: Glow, batches: Iterable[NDArray[np.float32]], *, rate: float, name: str) -> float:
-    """Fit `glow` in place, an update a batch (m, sides, d); returns the last batch's bits per dimension and side.
+    """Fit `glow` in place, with one update per batch (m, sides, d); return the last batch's bits per dimension and side.
 
-    The actnorms are set by the first sides of the first batch, once more mapped before the first update, as in the
-    authors' code. StsbenchError, one line beginning with `name`: a loss that is no finite number.
+    The actnorms are initialised from the first sides of the first batch, which is mapped again before the first update, as
+    in the authors' code. Raises StsbenchError, one line beginning with `name`, for a loss that is NaN or infinite.
     """
     optimiser, last = BertAdam(list(glow.parameters()), rate), float("nan")
     for step, vectors in enumerate(batches):
@@ -84,8 +84,8 @@ def fit_glow(glow: Glow, batches: Iterable[NDArray[np.float32]], *, rate: float,
 def draw_batches(
     source: VectorSource, batch_size: int, steps: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield `steps` batches (m, sides, d), pass after pass, without the smaller one at the end of a pass that has others.
-    StsbenchError, one line: fewer than two texts."""
+    """Yield `steps` batches (m, sides, d), pass after pass; a smaller last batch of a pass is dropped unless it is the only
+    one. Raises StsbenchError, one line, for fewer than two texts."""
     done = 0
     while done < steps:
         before = done
@@ -103,7 +103,7 @@ def draw_batches(
 
 
 class FlowOptions(PostOptions):
-    """Defaults: the authors' code, fitted on the tested texts ("target")."""
+    """The settings of `flow`; defaults are those of the authors' code, fitted on the tested texts ("target")."""
 
     later = ("coupling", "activation")
     levels: Positive = setting(3, "how often the channels are halved; the vectors' width is a multiple of 2^levels",
@@ -141,8 +141,8 @@ class Flow(Post):
     _glow: Glow | None = None
 
     def fit(self, source: VectorSource) -> Self:
-        """Return this object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so
-        often."""
+        """Fit the flow on `source`, and return it. Raises StsbenchError for too few vectors, or of a dimension that cannot
+        be halved `levels` times."""
         chosen = self.options
         steps = count_steps(len(source) // source.sides, chosen.batch_size, chosen.epochs)
         read = source.with_dropout(chosen.seed) if chosen.dropout else source
@@ -157,7 +157,7 @@ class Flow(Post):
 
     @torch.no_grad()
     def transform(self, vectors: Vectors) -> Vectors:
-        """Return z, float32 (n, d) of (n, d)."""
+        """Return the latent vectors z, float32 (n, d), of vectors (n, d)."""
         glow = self._fitted()
         result = np.empty(vectors.shape, np.float32)
         for start in range(0, len(vectors), _CHUNK):
@@ -166,7 +166,7 @@ class Flow(Post):
         return result
 
     def dimension(self, d: int) -> int:
-        """Return d. StsbenchError: it cannot be halved `levels` times."""
+        """Return d, as the flow keeps the dimension. Raises StsbenchError if it cannot be halved `levels` times."""
         if d % 2**self.options.levels:
             raise StsbenchError(
                 f"flow: {self.options.levels} levels need vectors whose width is a multiple of "
@@ -175,11 +175,11 @@ class Flow(Post):
         return d
 
     def state(self) -> State:
-        """Return every parameter and permutation, by its name in the network."""
+        """Return name in the network -> parameter or permutation."""
         return {name: tensor.numpy().copy() for name, tensor in self._fitted().state_dict().items()}
 
     def restore(self, state: State) -> Self:
-        """Return this object with such a state. StsbenchError: it is another network's."""
+        """Load a state made by `state`, and return the flow. Raises StsbenchError for another network's state."""
         glow = self._new(len(state["levels.0.0.norm.shift"]) if "levels.0.0.norm.shift" in state else 0)
         try:
             glow.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})

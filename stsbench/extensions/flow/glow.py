@@ -1,7 +1,7 @@
-"""Glow over vectors: what BERT-flow maps a sentence vector through (Li et al. 2020; Kingma and Dhariwal 2018).
+"""Glow over vectors, the normalising flow of BERT-flow (Li et al. 2020; Kingma and Dhariwal 2018).
 
-A vector is an image of one pixel and d channels. Nothing here is conditional. With additive couplings the log-determinant of
-the map is that of its actnorms and learned matrices, the same for every vector; affine ones give each vector its own.
+A vector is an image of one pixel and d channels, and the flow is unconditional. With additive couplings the log-determinant
+is that of the actnorms and learned matrices, the same for every vector; with affine ones it depends on the vector.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _RATE = 3.0  # Glow's log-scales are stored divided by it, so that they learn three times as fast
-_SMALLEST = 1e-6  # standard deviation of a channel, added before dividing by it
+_SMALLEST = 1e-6  # added to a channel's standard deviation before dividing by it
 
 
 class ActNorm(nn.Module):
@@ -31,7 +31,7 @@ class ActNorm(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> Tensor:
-        """Set b and s by a batch (n, c), and map it."""
+        """Set b and s from a batch (n, c), and return the mapped batch (n, c)."""
         self.shift.copy_(-x.mean(0))
         deviation = (x + self.shift).square().mean(0).sqrt()
         self.log_scale.copy_(-(deviation + _SMALLEST).log() / _RATE)
@@ -73,7 +73,7 @@ class Mixing(nn.Module):
 
 
 class CouplingNetwork(nn.Module):
-    """What a coupling adds, or adds and scales by: three linear layers, actnorm and ReLU between them; 0 before training.
+    """The network of a coupling: three linear layers with actnorm and ReLU in between; its output is 0 before training.
 
     residual: the second hidden layer adds to the first (the paper's "residual connection"; the authors' code has none).
     activation: "relu", or "gatu", by which the second hidden layer is tanh(norm(V h)) * sigmoid(norm'(G h)).
@@ -111,7 +111,7 @@ class CouplingNetwork(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Set the actnorms by a batch (n, c). Their log-determinants do not count: what they do is only added."""
+        """Set the actnorms from a batch (n, c). Their log-determinants are not part of the flow's."""
         hidden = functional.relu(self.first_norm.initialise(self.first(x)))
         self.second_norm.initialise(self.second(hidden))
         if self.gate is not None and self.gate_norm is not None:
@@ -150,7 +150,7 @@ class Step(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Set the actnorms by a batch (n, c), and map it as `forward` does."""
+        """Set the actnorms from a batch (n, c), and return the same as `forward`."""
         rearranged = self._rearranged(self.norm.initialise(x))
         self.network.initialise(rearranged.chunk(2, dim=1)[0])
         return self._couple(rearranged)
@@ -175,13 +175,13 @@ class Step(nn.Module):
 
 
 class Glow(nn.Module):
-    """(n, d) -> (n, d). Each level maps `depth` steps and, but for the last, gives away the second half of its channels."""
+    """The flow (n, d) -> (n, d): each level has `depth` steps and, except the last, outputs the second half of channels."""
 
     def __init__(
         self, channels: int, levels: int, depth: int, width: int, permutation: str, residual: bool,
         generator: torch.Generator, *, coupling: str = "additive", activation: str = "relu",
     ) -> None:
-        """channels: d, a multiple of 2^levels; generator: draws the networks' weights, random permutations and matrices."""
+        """Make the flow. channels: d, a multiple of 2^levels; generator: draws weights, permutations and matrices."""
         super().__init__()
         if channels % 2**levels:
             raise ValueError(f"{levels} levels halve {channels} channels {levels} times")
@@ -195,16 +195,16 @@ class Glow(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return z (n, d) of x (n, d): what the first level gives away, then the second, ..., then what is left."""
+        """Return z (n, d) of x (n, d): the outputs of the first level, of the second, ..., and the remaining channels."""
         return self._mapped(x, False)[0]
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> Tensor:
-        """Set every actnorm by a batch (n, d), each by what the ones before it make of the batch; and map it."""
+        """Set each actnorm from a batch (n, d) as mapped by the layers before it; return the mapped batch."""
         return self._mapped(x, True)[0]
 
     def log_determinant(self, x: Tensor) -> Tensor:
-        """Return log |dz/dx| at each x (n, d): (n,), or a scalar where it is one number for all."""
+        """Return log |det dz/dx| at each x (n, d), (n,), or a scalar where it is the same for all."""
         return self._mapped(x, False)[1]
 
     def bits_per_dimension(self, x: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class Glow(nn.Module):
         return bits
 
     def _mapped(self, x: Tensor, initialise: bool) -> tuple[Tensor, Tensor]:
-        """Return z, and what `log_determinant` says."""
+        """Return z (n, d) and the result of `log_determinant`."""
         split_off, determinants = [], []
         for level in range(len(self.levels)):
             for step in cast(list[Step], self.levels[level]):

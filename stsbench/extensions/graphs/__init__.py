@@ -1,1 +1,1 @@
-"""Models exported to ONNX or OpenVINO, run by these libraries between our own tokeniser and poolers."""
+"""Models exported to ONNX or OpenVINO, run by these libraries, with stsbench's own tokenisation and pooling."""

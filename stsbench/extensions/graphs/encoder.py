@@ -1,4 +1,4 @@
-"""Encoders of exported graphs: our tokeniser, a library that runs the exported transformer, our poolers."""
+"""Encoders of exported graphs: stsbench's tokenisation and pooling around a transformer in ONNX Runtime or OpenVINO."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ALONE = "its vectors depend on the texts beside them, so that each text is comp
 def chosen(kind: str, argument: str) -> tuple[Path, Path]:
     """Return the model folder and the graph in it that `KIND:argument` names: a file, or a folder that holds one.
 
-    EncoderError, one line: no such file or folder, none or several graphs in it, or no settings around the file.
+    Raises EncoderError, one line, for a missing file or folder, none or several graphs, or a file without model settings.
     """
     path, suffix = Path(argument).expanduser(), SUFFIXES[kind]
     if path.is_file():
@@ -71,16 +71,16 @@ def _folder(file: Path, top: Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A loaded graph. run: int64 (n, L) arrays by the names of `inputs` to the float (n, L, d) states of the tokens."""
+    """A loaded graph. run: from int64 (n, L) arrays, by the names in `inputs`, to float (n, L, d) states of the tokens."""
 
     library: str  # with its version
-    provider: str  # what computes, and what of its settings moves a vector
+    provider: str  # what computes, with those of its settings that change vectors
     inputs: tuple[str, ...]
     run: Callable[[Mapping[str, NDArray[np.int64]]], NDArray[Any]]
 
 
 def onnx_runtime(file: Path, device: str) -> Runtime:
-    """Return a .onnx file in onnxruntime. EncoderError: it is not installed, has no such device, or cannot load the file."""
+    """Load a .onnx file in onnxruntime. Raises EncoderError if that is not installed, lacks the device or cannot load it."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -95,7 +95,7 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
     where = {"device_id": int(device.partition(":")[2] or 0)} if device.startswith("cuda") else {}
     try:
         session = onnxruntime.InferenceSession(str(file), settings, providers=[(provider, where)])
-    except Exception as error:  # its own classes, which have no base in common
+    except Exception as error:  # onnxruntime's exceptions have no common base
         raise EncoderError(f"onnxruntime cannot load {file}: {first_line(error)}") from error
     output = _states(file, [(one.name, len(one.shape)) for one in session.get_outputs()])
     inputs = tuple(one.name for one in session.get_inputs())
@@ -104,10 +104,10 @@ def onnx_runtime(file: Path, device: str) -> Runtime:
 
 
 def openvino_runtime(file: Path, device: str) -> Runtime:
-    """Return a .xml file in OpenVINO, in float32 where the graph is: by itself it computes in bfloat16 on processors that
-    can.
+    """Load a .xml file in OpenVINO, with float32 computed as such: by default OpenVINO uses bfloat16 on CPUs that support
+    it.
 
-    EncoderError: it is not installed, has no such device, or cannot load the file.
+    Raises EncoderError if OpenVINO is not installed, lacks the device, or cannot load the file.
     """
     try:
         import openvino
@@ -132,7 +132,7 @@ RUNTIMES = {"onnx": onnx_runtime, "openvino": openvino_runtime}
 
 
 def _states(file: Path, outputs: Sequence[tuple[str, int]]) -> str:
-    """Return the name of the output that holds the tokens' states. outputs: name and number of axes."""
+    """Return the name of the output with the tokens' states. outputs: (name, number of axes)."""
     named = [name for name, _ in outputs if name in STATES] or [name for name, axes in outputs if axes == 3]
     if len(named) != 1:
         listed = ", ".join(name for name, _ in outputs)
@@ -150,11 +150,11 @@ class Graph(torch.nn.Module):
     """An exported transformer, called as transformers' own: ids and mask in, `last_hidden_state` out."""
 
     def __init__(self, runtime: Runtime, settings: dict[str, Any], file: Path) -> None:
-        """Open a graph. settings: of its config.json. EncoderError: it asks for an input that is not known here."""
+        """Open a graph. settings: of its config.json. Raises EncoderError for an unknown input of the graph."""
         super().__init__()
         self.runtime, self.file = runtime, file
         self.config = SimpleNamespace(**settings)
-        self.here = torch.nn.Parameter(torch.zeros(0), requires_grad=False)  # where its inputs go: to the memory
+        self.here = torch.nn.Parameter(torch.zeros(0), requires_grad=False)  # its device, the CPU, is that of the inputs
         if unknown := set(runtime.inputs) - {"input_ids", "attention_mask", "token_type_ids", "position_ids"}:
             raise EncoderError(f"{file} asks for {', '.join(sorted(unknown))}, which is not given here")
         if "position_ids" in runtime.inputs and settings.get("model_type") not in _FROM_0:
@@ -163,7 +163,7 @@ class Graph(torch.nn.Module):
                                "export it without them")
 
     def get_input_embeddings(self) -> Any:
-        """Return a stand-in that has `num_embeddings` alone, the vocabulary's size, None where config lacks it."""
+        """Return a stand-in with `num_embeddings` alone, the vocabulary's size, or None if the config lacks it."""
         return SimpleNamespace(num_embeddings=getattr(self.config, "vocab_size", None))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
@@ -181,14 +181,14 @@ class Graph(torch.nn.Module):
 
 
 class GraphEncoder(TransformerEncoder):
-    """A folder whose transformer is run by another library. File, library and provider are part of the fingerprint."""
+    """A model folder whose exported transformer another library runs. Its fingerprint covers file, library and provider."""
 
     kind: ClassVar[str]
 
     def __init__(
         self, config: EncoderConfig, parts: Parts, options: EncoderOptions, more: dict[str, Any], opened: Opened
     ) -> None:
-        """more: what the spec says of the graph; opened: the files that it was loaded from."""
+        """Make the encoder. more: the spec's facts on the graph; opened: the files that it was loaded from."""
         super().__init__(config, parts, batch_tokens=options.batch_tokens)
         self.config, self._parts, self._options, self._more, self._opened = config, parts, options, more, opened
         self.spec = replace(self.spec, kind=self.kind, options={**self.spec.options, **more})
@@ -198,7 +198,7 @@ class GraphEncoder(TransformerEncoder):
         """Return `onnx:FOLDER`, `onnx:FOLDER/onnx/model_qint8.onnx`, `openvino:FOLDER`,
         `openvino:FOLDER/openvino/model.xml`.
 
-        EncoderError, one line: no such file, one of several, or settings that a graph does not have.
+        Raises EncoderError, one line, for a missing or ambiguous file, or options that do not apply to a graph.
         """
         for name in (*CHANGING, "attention"):
             if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
@@ -222,29 +222,29 @@ class GraphEncoder(TransformerEncoder):
 
     @property
     def engine(self) -> str:  # type: ignore[override]
-        """Return the library, and by which pass."""
+        """Return the library and the kind of forward pass."""
         return f"{self._more['library']}, {self._more['provider']}, padded"
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """Return the same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        """Return the same model with `prompt`, or the prompt that its folder stores for the role."""
         config = self.config.for_role(role, prompt)
         return self if config == self.config else type(self)(config, self._parts, self._options, self._more, self._opened)
 
     def with_prompt(self, prompt: str) -> Encoder:
-        """Return the same model behind one prompt."""
+        """Return the same model with one prompt for all texts."""
         return type(self)(self.config.with_prompt(prompt), self._parts, self._options, self._more, self._opened)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d) vectors of n texts. EncoderError: files of the graph have changed, which may be mapped
-        into memory."""
+        """Return float32 (n, d) vectors of n texts. Raises EncoderError if the graph's files, which may be memory-mapped,
+        have changed."""
         with self._opened:
             encoded = super().run(texts, progress)
         self._opened.check(self.config.name)
         return encoded
 
     def keep_lengths_apart(self) -> None:
-        """Encode each text alone. A graph whose vectors depend on their batch may do so whatever the lengths: layers that
-        are quantised while they run have one scale for all numbers of a batch."""
+        """Encode each text alone from now on: equal lengths do not suffice, as dynamically quantised layers use one scale
+        for all numbers of a batch."""
         if not self.equal_lengths:
             self.equal_lengths = True
             self.notes = (*self.notes, f"{self.spec.name}: {_ALONE}")

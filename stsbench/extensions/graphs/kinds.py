@@ -1,4 +1,4 @@
-"""The kinds `onnx` and `openvino`. What runs them is imported where one is asked for: it needs torch."""
+"""The encoder kinds `onnx` and `openvino`; their code, which needs torch, is imported on loading."""
 
 from __future__ import annotations
 

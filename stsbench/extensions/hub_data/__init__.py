@@ -1,1 +1,1 @@
-"""Datasets of the Hub as data of one's own: hf:OWNER/NAME."""
+"""Datasets of the Hugging Face Hub as a user's own data: hf:OWNER/NAME."""

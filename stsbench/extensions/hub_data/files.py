@@ -1,4 +1,4 @@
-"""The files of a dataset of the Hub: with the configurations and splits that the library `datasets` finds in it."""
+"""Find and download the files of a Hub dataset, with the configurations and splits that the library `datasets` finds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stsbench.wording import sized
 
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<one>[^:]+))?(:(?P<other>[^:]+))?")
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.")
-_MOST_SHARE, _MOST_BYTES = 50, 100_000_000  # a packed file may unpack to so many times its bytes, and so many besides
+_MOST_SHARE, _MOST_BYTES = 50, 100_000_000  # a compressed file may unpack to 50 times its size plus these bytes
 _USAGE = "write hf:OWNER/NAME, with @REVISION, :CONFIG and :SPLIT behind it where they are needed"
 
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """Split -> its files in the Hub's cache, "" for the one split that was asked for; origin: repository, commit,
+    """The files of a dataset in the Hub's cache by split, "" for a single requested split; origin: repository, commit,
     configuration and splits."""
 
     parts: dict[str, tuple[Path, ...]]
@@ -69,8 +69,8 @@ def _describe(name: str) -> tuple[str, str, Path, str | None, str | None]:
 
 @dataclass(frozen=True)
 class RetrievalFiles:
-    """folder: the commit's; split: of the judgements, "" for test or the only one; parts: queries, corpus, qrels -> files,
-    {} where the README names none, and they are found by their names in `folder`; origin: as in DatasetFiles."""
+    """The files of a retrieval set. folder: of the commit; split: of the judgements, "" for test or the only one; parts:
+    queries, corpus, qrels -> files, {} where they are found by name in `folder`; origin: as in DatasetFiles."""
 
     folder: Path
     split: str
@@ -117,7 +117,7 @@ def retrieval_files(name: str) -> RetrievalFiles:
 
 
 def _snapshot(called: str, repository: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Return the folder of a commit, with the files that fit `patterns`."""
+    """Download the files of a commit that match `patterns`, and return the folder."""
     from huggingface_hub import snapshot_download
 
     offline = downloads_are_off(False)
@@ -134,7 +134,7 @@ def _snapshot(called: str, repository: str, revision: str | None, patterns: Sequ
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let the Hub's client draw no bars in the block and not say that there is no README."""
+    """Suppress the Hub client's progress bars and its warning on a missing README in the block."""
     import logging
 
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -153,7 +153,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _described(called: str) -> Iterator[None]:
-    """Raise what `datasets` raises for descriptions that it cannot use as one line."""
+    """Turn errors of `datasets` on unusable descriptions into one line."""
     try:
         yield
     except DataError:
@@ -163,7 +163,7 @@ def _described(called: str) -> Iterator[None]:
 
 
 def _configs(called: str, readme: Path) -> dict[str, dict[str, Any]]:
-    """Name -> what the README's header says of each configuration; {} where it says nothing."""
+    """Return configuration -> its description in the README's header; {} without any."""
     if not readme.is_file():
         return {}
     with _described(called):
@@ -174,7 +174,7 @@ def _configs(called: str, readme: Path) -> dict[str, dict[str, Any]]:
 
 
 def _config(called: str, configs: Mapping[str, Mapping[str, Any]], config: str | None, split: str | None) -> str:
-    """Return the configuration that is meant, "" where the dataset names none."""
+    """Return the requested or default configuration, "" where the dataset names none."""
     there = ", ".join(configs)
     if config is not None and config not in configs:
         only = f"it has {there}" if configs else f"it has none: leave it out, {called}:{split}"
@@ -189,7 +189,7 @@ def _config(called: str, configs: Mapping[str, Mapping[str, Any]], config: str |
 
 
 def _patterns(called: str, repository: str, commit: str, about: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Split -> the patterns of its files, below the configuration's folder."""
+    """Return split -> patterns of its files, below the configuration's folder."""
     from datasets.data_files import get_data_patterns, sanitize_patterns
 
     if about.get("data_files"):
@@ -206,7 +206,7 @@ def _patterns(called: str, repository: str, commit: str, about: Mapping[str, Any
 def _splits(
     name: str, splits: Sequence[str], split: str | None, several: bool, configs: Mapping[str, Any]
 ) -> list[str]:
-    """Return the splits that are meant."""
+    """Return the requested or default splits."""
     if split is not None:
         if split not in splits:
             also = f", nor a configuration; configurations are {', '.join(configs)}" if configs else ""
@@ -222,7 +222,7 @@ def _splits(
 def _fetched(
     called: str, repository: str, commit: str, about: Mapping[str, Any], patterns: Sequence[str]
 ) -> tuple[Path, ...]:
-    """Return the files that fit a split's patterns, unpacked where they are packed."""
+    """Return the files that match a split's patterns, decompressed if necessary."""
     from datasets.data_files import DataFilesList
 
     below = str(about.get("data_dir") or "").strip("/")

@@ -1,1 +1,1 @@
-"""What is on this machine and what it allows: what `stsbench doctor` reports. Nothing is downloaded or changed."""
+"""`stsbench doctor`, a report on installation, data and devices, and `stsbench cache`; the report changes nothing."""

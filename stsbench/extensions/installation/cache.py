@@ -1,4 +1,4 @@
-"""`stsbench cache`: what the embedding cache holds, and emptying it."""
+"""`stsbench cache`: list or clear the embedding cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def default_folder() -> Path:
-    """Return where embeddings are kept unless --cache says otherwise."""
+    """Return the default folder of the embedding cache, used without --cache."""
     return cache_root() / "embeddings"
 
 
@@ -76,7 +76,7 @@ def _name(entry: CachedEncoder) -> str:
 
 
 def _stale(entry: CachedEncoder) -> str:
-    """Return why no run will read these embeddings again, if that is so."""
+    """Return why no run can read these embeddings any more, "" if runs can."""
     from stsbench.encoders.cache.encode import changed
 
     if not entry.about.spec:

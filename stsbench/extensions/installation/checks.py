@@ -1,4 +1,4 @@
-"""What is there: packages and devices, the embedding cache, data and what can be measured of them, and the Hub."""
+"""Checks of an installation: packages, devices, the embedding cache, data, what can be measured, and the Hub."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Package:
 
     @property
     def problem(self) -> str | None:
-        """Return what is wrong with it, in one line. A package of an extra may be absent."""
+        """Return what is wrong with the package, in one line. A package of an extra may be absent."""
         needed = f"{self.name}{self.required}"
         if self.version is None:
             return None if self.extra else f"{needed} is not installed: pip install '{needed}'"
@@ -57,7 +57,7 @@ def system() -> str:
 
 
 def packages(distribution: str = "stsbench") -> list[Package]:
-    """Return what the distribution declares to need, in its order, and then what its extras bring."""
+    """Return the packages that the distribution requires, in its order, and then those of its extras."""
     about = metadata.metadata(distribution)
     extras = [name for name in about.get_all("Provides-Extra") or () if name != _DEVELOPERS]
     needed, optional = [], {}
@@ -80,9 +80,9 @@ def _package(requirement: Requirement, extra: str | None) -> Package:
 
 
 def devices() -> list[str]:
-    """Return what torch computes on, a line each; the first is what a command takes unless --device says otherwise.
+    """Return torch's devices, a line each; the first is the default of --device.
 
-    Raises whatever `import torch` does.
+    Raises any error of `import torch`.
     """
     import torch
 
@@ -112,7 +112,7 @@ def _memory() -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """The embedding cache: its folder, what it holds, and why it cannot be written, if so."""
+    """The state of the embedding cache: its folder, its size, and why it cannot be written, if so."""
 
     folder: Path
     bytes: int
@@ -121,14 +121,14 @@ class Cache:
 
 
 def embedding_cache() -> Cache:
-    """Return the cache that commands use unless --cache says otherwise."""
+    """Return the state of the default embedding cache, used without --cache."""
     folder = cache_root() / "embeddings"
     store = EmbeddingCache(folder)
     return Cache(folder, store.size(), len(store.encoders()), _not_writable(folder))
 
 
 def _not_writable(folder: Path) -> str | None:
-    """Return why no file can be made in the folder, or in the nearest one above that exists; None where one can."""
+    """Return why no file can be created in the folder, or in its nearest existing parent; None if one can."""
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -139,7 +139,7 @@ def _not_writable(folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A folder in which data are looked for. problem: what is wrong with it, if anything."""
+    """A folder in which data are searched. problem: what is wrong with it, if anything."""
 
     folder: Path
     named: str  # "--data-dir", "$STSBENCH_DATA" or "user cache"
@@ -147,7 +147,7 @@ class DataFolder:
 
 
 def folders(data_dir: Path | None = None) -> list[DataFolder]:
-    """In the order in which they are looked into; an explicit folder is the only one."""
+    """Return the folders in which data are searched, in order; an explicit folder is the only one."""
     if data_dir is not None:
         return [DataFolder(data_dir, "--data-dir", None if data_dir.is_dir() else f"--data-dir {data_dir}: no such folder")]
     listed = []
@@ -210,7 +210,7 @@ def measurable(located: list[SetLocation]) -> Measurable:
 
 
 def _loads_outside_catalog(planned: Planned, set_id: str) -> bool:
-    """Return whether a set outside the catalog, a plug-in's, can be loaded."""
+    """Return whether a plug-in's set, which the catalog lacks, can be loaded."""
     if set_id in {item.id for item in entries()}:
         return False
     try:
@@ -220,7 +220,7 @@ def _loads_outside_catalog(planned: Planned, set_id: str) -> bool:
 
 
 def missing_lines(located: list[SetLocation]) -> Iterator[str]:
-    """Yield a line for each text version: how many of its sets are there, and which are not."""
+    """Yield a line for each text version: how many of its sets are available, and which are missing."""
     for version in dict.fromkeys(item.text_version for item in located):
         of_version = [item for item in located if item.text_version == version]
         absent = [item.id for item in of_version if item.folder is None]
@@ -230,7 +230,7 @@ def missing_lines(located: list[SetLocation]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Hub:
-    """state: "reached", "unreachable", or "not asked"; detail: in how long, or why not."""
+    """The state of the Hub: "reached", "unreachable", or "not asked"; detail: response time, or the reason."""
 
     endpoint: str
     state: str
@@ -238,9 +238,9 @@ class Hub:
 
 
 def ask_hub(offline: bool = False, timeout: float = 4.0) -> Hub:
-    """Ask for the head of the file that `stsbench data fetch` begins with, at $HF_ENDPOINT or the Hub itself.
+    """Check that the Hub, or $HF_ENDPOINT, answers a HEAD request for the first file of `stsbench data fetch`.
 
-    timeout: seconds, looking up the name included. Nothing is asked where `offline` or $HF_HUB_OFFLINE says so.
+    timeout: seconds, including the DNS look-up. No request is sent with `offline` or $HF_HUB_OFFLINE.
     """
     url = hub_url(catalog().archive)
     endpoint = url.partition("/datasets/")[0]
@@ -249,7 +249,7 @@ def ask_hub(offline: bool = False, timeout: float = 4.0) -> Hub:
     if not url.startswith(("http://", "https://")):
         return Hub(endpoint, "unreachable", "HF_ENDPOINT must start with http:// or https://")
     answers: list[tuple[str, str]] = []
-    # A thread, because no timeout of urllib's bounds the look-up of a name; it does not keep the process alive.
+    # In a daemon thread, as urllib's timeout does not bound the DNS look-up.
     asking = threading.Thread(target=lambda: answers.append(_ask(url, timeout)), daemon=True)
     asking.start()
     asking.join(timeout + 0.5)

@@ -1,4 +1,4 @@
-"""`stsbench doctor`: what is installed, which data are there, and what can be measured with them."""
+"""`stsbench doctor`: report what is installed, which data are available, and what can be measured with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `stsbench doctor` reports, for callers in Python."""
+"""`stsbench.doctor`: a report on installation, devices, data and the Hub."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stsbench.wording import counted, sized
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What is installed, which data are there and what can be measured with them. `problems`: a line for what is broken."""
+    """What is installed, which data are available, and what can be measured. problems: a line for each fault."""
 
     version: str  # stsbench's
     system: str  # Python and the operating system
     packages: list[checks.Package]
-    devices: list[str]  # the first is what a command takes
+    devices: list[str]  # the first is the default
     minilm: str  # where the weights of `--model minilm` are, or how to get them
     folders: list[checks.DataFolder]
     sets: list[checks.SetLocation]
@@ -32,7 +32,7 @@ class Report:
     problems: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, in the form of `stsbench doctor --json`."""
+        """Return the report as plain data, the content of `stsbench doctor --json`."""
         can = self.measurable
         return {
             "stsbench": self.version, "system": self.system,
@@ -62,7 +62,7 @@ class Report:
         return f"<pre>{escape(str(self))}</pre>"
 
     def lines(self) -> Iterator[str]:
-        """Yield what the command prints, but for the problems."""
+        """Yield the lines that the command prints, without the problems."""
         yield f"stsbench {self.version}, {self.system}"
         yield f"packages: {', '.join(_package(package) for package in self.packages if not package.extra)}"
         for package in self.packages:
@@ -97,7 +97,7 @@ def doctor(*, data_dir: str | Path | None = None, offline: bool = False) -> Repo
     problems = [package.problem for package in packages if package.problem]
     try:
         devices = checks.devices()
-    except Exception as error:  # a torch that does not load fails in ways of its own
+    except Exception as error:  # a broken torch raises errors of any kind
         devices = []
         problems.append(f"torch cannot be loaded: {' '.join(str(error).split())}")
     folders, located = checks.folders(folder), checks.sets(folder)

@@ -1,4 +1,4 @@
-"""`stsbench run`: the trainings and evaluations of a plan file; `stsbench sweep`: a method's settings, searched."""
+"""`stsbench run`, the trainings and evaluations of a plan file, and `stsbench sweep`, a search of a method's settings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(
 
 
 def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None, gpus: float | None) -> int:
-    """Run the jobs; the table on stdout; 0, or 3 where one failed."""
+    """Run the jobs, print their table to stdout, and return the exit code: 0, or 3 where one is not done."""
     try:
         ended = jobs.run(workers, ray, gpus, tell)
     except KeyboardInterrupt as error:
@@ -86,7 +86,7 @@ def _run_and_print(jobs: PlanJobs, workers: int | None, ray: str | None, gpus: f
 
 
 def _print(jobs: PlanJobs, standings: Mapping[str, Standing]) -> None:
-    """Write a row a job to stdout, below how many stand where."""
+    """Print a table with one row per job to stdout, headed by the number of jobs in each state."""
     from stsbench.cli.messages import print_result
     from stsbench.extensions.jobs.plan import Jobs
 

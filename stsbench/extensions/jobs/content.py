@@ -1,4 +1,4 @@
-"""Whether what jobs read is what it was: the results in one folder are of the same texts, models and dev data."""
+"""Check that jobs' inputs are unchanged, so that all results in a folder are of the same texts, models and dev data."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from stsbench.parsing import read_json_object
 from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS, DataSettings
 from stsbench.training.rows.files import SetPlace, training_file
 
-READ = "read.json"  # in .jobs: name of a text, model or dev data -> digest of what it was
+READ = "read.json"  # in .jobs: name of a text, a model or dev data -> digest of its content when jobs read it
 
 
 def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | None = None) -> None:
-    """Keep what is read `now`, by name. Raises StsbenchError for a name that results are made of, and that was something
-    else then. used: the names that results in `output` are made of, None: all."""
+    """Store `now`, the digests of inputs by name. Raises StsbenchError for an input of existing results whose digest has
+    changed since. used: names of the inputs of results in `output`, None: all."""
     path = output / BESIDE / READ
     with alone(output):
         before = read_json_object(path) if path.is_file() else {}
@@ -47,7 +47,7 @@ def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | Non
 
 
 def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
-    """`check_read` for the jobs of a plan: those that have begun read what the others are going to."""
+    """Check the inputs of a plan's jobs by `check_read`: what jobs that have begun have read must be unchanged."""
     now: dict[str, str] = {}
     used: set[str] = set()
     for job in jobs:
@@ -59,7 +59,7 @@ def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
 
 
 def _tested(job: Job) -> Iterator[str]:
-    """Yield files and folders that an evaluation names: its model, its pairs, its corpora, and those of its options."""
+    """Yield the files and folders that an evaluation names: model, pairs, corpora, and values of options."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
         of_kind = [model.partition(":")[2].partition("?")[0]] if model.partition(":")[0] in kinds() else []
@@ -71,14 +71,14 @@ def _tested(job: Job) -> Iterator[str]:
 def digests(
     texts: Iterable[str], models: Iterable[str], defaults: Defaults, known: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Name -> digest of what it is on this machine; what is not here, or has yet to be fetched, is left out."""
+    """Return name -> digest of the text or model on this machine, without those that do not exist or are not fetched yet."""
     every = {name: known.get(name) or _text(name, defaults) for name in texts}
     every |= {name: known.get(name) or _model(name) for name in models}
     return {name: digest for name, digest in every.items() if digest is not None}
 
 
 def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
-    """Return the same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
+    """Return selection.by -> digest of its development data, {} where it needs none. Raises StsbenchError if unreadable."""
     if by in ("held-out", "none"):
         return {}
     if by.startswith((OWN_PAIRS, LABELLED_PAIRS)):

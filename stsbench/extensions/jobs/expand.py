@@ -1,4 +1,4 @@
-"""From a plan to its jobs, each after those that it depends on."""
+"""Expand a plan into its jobs, each after those that it depends on."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from stsbench.registry import did_you_mean, is_file_class
 
 DIGITS = 10  # hex digits of a digest in a name
 MOST_JOBS = 5_000  # jobs of a plan or a sweep; benchmarks/zoo.yaml has some 200
-DEEPEST = 100  # groups of a plan that go on from one another
+DEEPEST = 100  # length of a chain of groups of a plan, each of which starts from the one before
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports
-_DESCRIPTIVE = {"name", "description", "source", "published"}  # keys of a recipe that change no training
+_DESCRIPTIVE = {"name", "description", "source", "published"}  # keys of a recipe without an effect on the training
 
 
 @dataclass(frozen=True)
 class Job:
     """One `stsbench train` or `stsbench eval`.
 
-    name: group, what varies in it, and seed; words: the command's, without `stsbench` and --output, a run of another job
-    written job:ID; needs: ids of those jobs; digest: sha256, hex; reads: files that it reads besides; protocols, tasks,
-    settings, text: what an evaluation measures (settings as of evaluation.plan); backbone: that a training names, unless it
-    is another job's.
+    name: group, what varies in it, and seed; words: the command without `stsbench` and --output, another job's run written
+    as job:ID; needs: ids of the jobs that it depends on; digest: sha256, hex; reads: other files that it reads; protocols,
+    tasks, settings, text: what an evaluation measures (settings as of evaluation.plan); backbone: the training's backbone,
+    None where it is another job's run.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Job:
         return [*words, "--output", str(self.folder(output)), *more]
 
     def line(self, output: Path) -> str:
-        """Return the command as one types it."""
+        """Return the command line, quoted for a shell."""
         return shlex.join(["stsbench", *self.command(output)])
 
 
@@ -79,8 +79,8 @@ def job_digest(words: Sequence[str], recipe: Mapping[str, Any] | None, needs: Ma
 
 
 def _with(word: str, values: Mapping[str, str]) -> str:
-    """Return a word that is job:ID, or a setting whose value names some, with what `values` has for each id in their
-    places."""
+    """Return a word with each job:ID replaced by the value that `values` has for the id; the word is job:ID itself, or a
+    setting that contains it."""
     if word.startswith(JOB):
         return values.get(word.removeprefix(JOB), word)
     for id, text in values.items():
@@ -89,12 +89,12 @@ def _with(word: str, values: Mapping[str, str]) -> str:
 
 
 def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
-    """Return the jobs of a plan: trainings, then evaluations, each behind those that it needs.
+    """Return the jobs of a plan: trainings, then evaluations, each after those that it depends on.
 
-    where: the plan file, for messages; allowed: code that the plan may name, as it stands there (FILE.py:CLASS,
-    python:MODULE:CALLABLE): a plan may be somebody else's. Recipes are read, no torch. Raises StsbenchError, one line that
-    names file and key, for other code, a name that stands for no job, a circle, a recipe that cannot be used, two jobs of
-    one command, more than MOST_JOBS.
+    where: the plan file, for messages; allowed: code that the plan may name, spelled as in the plan (FILE.py:CLASS,
+    python:MODULE:CALLABLE), since a plan may be by another author. Recipes are read, torch is not imported. Raises
+    StsbenchError, one line that names file and key, for other code, the name of an unknown job, jobs that depend on each
+    other in a circle, an invalid recipe, two jobs with the same command, more than MOST_JOBS.
     """
     _refuse_code(plan, where, allowed)
     if (count := job_count(plan, where)) > MOST_JOBS:
@@ -108,7 +108,7 @@ def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
 
 
 def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
-    """Raise StsbenchError for a Python file or callable that the plan names and the caller does not."""
+    """Raise StsbenchError for a Python file or callable that the plan names and that is not in `allowed`."""
     from stsbench.training.recipes.methods import canonical
 
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
@@ -125,11 +125,11 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
 
 
 def job_count(plan: Plan, where: str) -> int:
-    """Return how many jobs a plan has, by arithmetic: none is made. Raises StsbenchError for too long a chain of groups."""
+    """Return how many jobs a plan has, computed without making them. Raises StsbenchError for too long a chain of groups."""
     known: dict[str, int] = {}
 
     def variants(text: str | None, above: tuple[str, ...] = ()) -> int:
-        """Return how many trainings, whatever their seeds, a model or an earlier run stands for."""
+        """Return how many trainings, counted once for all seeds, a model or an earlier run stands for."""
         name = text.removeprefix(JOB) if text is not None and text.startswith(JOB) else ""
         if name not in plan.train or name in above:  # a model, one job, or a circle, which is refused later
             return 1
@@ -150,7 +150,7 @@ def job_count(plan: Plan, where: str) -> int:
 
 
 def command_words(options: Mapping[str, Any]) -> list[str]:
-    """Return options of a command as words: None is left out, False is --no-NAME, a mapping is --set KEY=VALUE each."""
+    """Return a command's options as words: None is left out, False becomes --no-NAME, a mapping repeats --NAME KEY=VALUE."""
     words: list[str] = []
     for key, value in options.items():
         option = f"--{key.replace('_', '-')}"
@@ -169,7 +169,7 @@ def command_words(options: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """Return a value such that --set reads it back: numbers and plain words as they are, anything else as JSON."""
+    """Return a value as text that --set parses back to it: plain words as they are, anything else as JSON."""
     if isinstance(value, str) and value:
         try:
             plain = parse_yaml(value, "") == value
@@ -180,12 +180,12 @@ def as_text(value: Any) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a name as a part of a file name."""
+    """Return a name as part of a file name: other characters than letters, digits, `_`, `.` and `-` become `-`."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "x"
 
 
 class _Expansion:
-    """The jobs of a plan, group by group as they are needed."""
+    """Expands a plan into jobs group by group, a group's dependencies first."""
 
     def __init__(self, plan: Plan, where: str) -> None:
         self.plan, self.where = plan, where
@@ -264,7 +264,7 @@ class _Expansion:
         )
 
     def _settings(self, name: str, sets: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], list[Job]]:
-        """Return settings with job:ID in the place of each job:NAME, teachers say; and these jobs."""
+        """Return the settings with each job:NAME (a teacher, for example) replaced by job:ID, and the jobs named."""
         jobs: list[Job] = []
 
         def known(value: Any) -> Any:
@@ -301,8 +301,8 @@ class _Expansion:
                 )
 
     def _measured_settings(self, name: str, group: EvalGroup) -> dict[str, dict[str, Any]]:
-        """Return the group's settings of protocols. StsbenchError for a protocol, task or setting that there is not:
-        `eval` would find out after the training it waits for."""
+        """Return protocol -> setting -> value of the group. Raises StsbenchError for an unknown protocol, task or setting,
+        which `eval` would refuse only after the training it waits for."""
         from stsbench.evaluation.plan import named_settings, plan
 
         try:
@@ -320,7 +320,7 @@ class _Expansion:
         return {"data_dir": shared.data_dir, **flags}
 
     def _path(self, text: str | None) -> str | None:
-        """Return a path with the data's folder put in."""
+        """Return a path with {data_dir} replaced by the data folder."""
         if text is None or DATA_DIR not in text:
             return text
         if self.plan.defaults.data_dir is None:
@@ -328,8 +328,8 @@ class _Expansion:
         return text.replace(DATA_DIR, self.plan.defaults.data_dir, 1)
 
     def _variants(self, name: str, key: str, text: str | None) -> list[tuple[str | None, list[Job]]]:
-        """Return what a model or an earlier run stands for: itself and no job, or each training of a group and its jobs
-        by seed."""
+        """Return (name, jobs) pairs for a model or an earlier run: itself without jobs, or for job:NAME one pair per
+        training, with its jobs of all seeds."""
         if text is None or not text.startswith(JOB):
             return [(text, [])]
         variants: dict[str, list[Job]] = {}
@@ -338,7 +338,7 @@ class _Expansion:
         return list(variants.items())
 
     def _referred(self, key: str, text: str) -> list[Job]:
-        """Return the trainings that job:NAME stands for: those of a group, or one by its name."""
+        """Return the trainings that job:NAME refers to: all of a group, or the one of this name."""
         name = text.removeprefix(JOB)
         if name in self.plan.train:
             return self._trainings(name)
@@ -366,7 +366,7 @@ def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
 
 
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe's values without those that LATER leaves out."""
+    """Return a recipe's values without those keys of LATER whose value is LATER's."""
     from stsbench.training.recipes.recipe import LATER
 
     for name, value in LATER.items():
@@ -380,7 +380,7 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:
-    """Return a recipe's values with a job's digest in the place of its id."""
+    """Return a recipe's values with each job's id replaced by its digest."""
     text = json.dumps(values)
     for job in jobs:
         text = text.replace(f"{JOB}{job.id}", f"{JOB}{job.digest}")
@@ -388,5 +388,5 @@ def _by_digest(values: Any, jobs: Sequence[Job]) -> Any:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Return parts between commas; a comma inside brackets is part of a name."""
+    """Return the parts of a text between commas, except for commas inside parentheses."""
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip())

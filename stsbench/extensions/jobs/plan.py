@@ -1,4 +1,4 @@
-"""`stsbench.run_plan`: the trainings and evaluations of a plan, as a function that gives what has become of each."""
+"""`stsbench.run_plan`: run the trainings and evaluations of a plan file, and return the state of each."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from stsbench.wording import counted
 
 @dataclass(repr=False)
 class Jobs(RowsInFolder):
-    """The jobs of a plan and where they stand. folder: of the run folders; standings: job id -> done, failed, ..., and what
-    to say of it; not_added: how many entries could not be added to the board."""
+    """The jobs of a plan and their states. folder: holds the run folders; standings: job id -> state (done, failed, ...)
+    with its score or error; not_added: number of entries that could not be added to the board."""
 
     folder: Path
     jobs: list[Job]
@@ -41,7 +41,7 @@ class Jobs(RowsInFolder):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row a job: job, group, kind, seed, state, result, its run folder, and the command that it is."""
+        """Return one row per job: job, group, kind, seed, state, result, its run folder and its command line."""
         return [
             {"job": job.name, "group": job.group, "kind": job.kind, "seed": job.seed, "state": standing.where,
              "result": standing.detail, "folder": str(job.folder(self.folder)), "command": job.line(self.folder)}
@@ -62,7 +62,7 @@ class Jobs(RowsInFolder):
         return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "none"
 
     def document(self) -> Document:
-        """Return a row a job: where it stands, and what came out or went wrong."""
+        """Return a table with one row per job: its name, its state, and its score or error."""
         cells = [[row[key] for key in ("job", "state", "result")] for row in self.rows]
         title = f"{self._counts}; run folders in {self.folder}"
         return Document([Table.from_rows(title, ["job", "state", "result"], cells)])
@@ -76,17 +76,18 @@ def run_plan(
 ) -> Jobs:
     """Run the trainings and evaluations of a plan that are not done yet, each once, as `stsbench run` does.
 
-    plan: a YAML file, or what one holds, as a mapping. What is done is read from the run folders: the same call again does
-        only what is missing. Paths in a plan are relative to the working folder.
-    workers: jobs at once, each a process; ray: on a Ray cluster, by its address, or "local"; gpus: of a job there, .25 say.
-        only: these groups or jobs, and what they need. status: run nothing, and give all jobs; dry_run: run nothing, and
-        give those that are not done.
-    output: where run folders go, before the plan's own. data_dir, device, dtype, offline: of every job, before the plan's.
-    allow: code that the plan names and that may be run, FILE.py:CLASS or python:MODULE:CALLABLE.
+    plan: a YAML file, or its content as a mapping. Finished jobs are recognised by their run folders, so a repeated call
+        runs only what is missing. Paths in a plan are relative to the working folder.
+    workers: number of jobs at once, each in a process; ray: address of a Ray cluster to run them on, or "local"; gpus: GPUs
+        per job on Ray, such as .25. only: run these groups or jobs and those that they depend on. status: run nothing,
+        return all jobs; dry_run: run nothing, return the unfinished jobs.
+    output: folder for the run folders; data_dir, device, offline: for every job; dtype: for every training. They override
+        the plan's.
+    allow: code named by the plan that may be run, FILE.py:CLASS or python:MODULE:CALLABLE.
     board: a leaderboard folder to which the plan's entries are added afterwards (--add-to-board).
 
     Nothing is printed; a job that failed is a StsbenchWarning. Raises StsbenchError, one line, before anything is run, for
-    what is wrong in the plan, and for what it reads and is not there.
+    an error in the plan or a file that it reads and that does not exist.
 
     >>> import stsbench
     >>> plan = {"output": "runs", "defaults": {"sample": True}, "eval": {"lexical": {"model": "lexical:token-set"}}}
@@ -128,15 +129,15 @@ def run_plan(
 
 @dataclass(frozen=True)
 class EntryRuns:
-    """An entry, and the evaluations that belong to it."""
+    """A leaderboard entry and its evaluations."""
 
     entry: BoardEntry
     jobs: tuple[Job, ...]
 
 
 def entry_runs(plan: Plan, jobs: Sequence[Job]) -> list[EntryRuns]:
-    """Return the entries of a plan: a group of evaluations has its own, or each has that of the training whose model it
-    tests."""
+    """Return the leaderboard entries of a plan with their evaluations. An evaluation counts towards the entry of its group,
+    or else of the training whose model it tests."""
     trained = {job.id: job for job in jobs if job.kind == "train"}
     members: dict[str, tuple[BoardEntry, list[Job]]] = {}
     for job in jobs:
@@ -151,7 +152,7 @@ def entry_runs(plan: Plan, jobs: Sequence[Job]) -> list[EntryRuns]:
 
 
 def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Callable[[str], None]) -> int:
-    """Add each entry whose evaluations are all done, by the command itself; how many could not be added."""
+    """Add each entry whose evaluations are all done, by `stsbench leaderboard add`; return how many could not be added."""
     refused = 0
     for of_entry in runs:
         entry = of_entry.entry
@@ -179,7 +180,7 @@ def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Call
 
 @dataclass(frozen=True)
 class PlanJobs:
-    """A plan and those of its jobs that are asked for, each behind what it needs. where: what messages call the plan."""
+    """A plan and its selected jobs, each after those that it depends on. where: the plan's name in messages."""
 
     plan: Plan
     jobs: list[Job]
@@ -187,30 +188,30 @@ class PlanJobs:
 
     @property
     def folder(self) -> Path:
-        """Return where the run folders are."""
+        """Return the folder that holds the run folders."""
         return Path(self.plan.output)
 
     def undone(self) -> list[Job]:
-        """Return those that are not done yet."""
+        """Return the jobs that are not done yet."""
         return [job for job in self.jobs if not is_done(job, self.folder)]
 
     def standings(self) -> dict[str, Standing]:
-        """Return job id -> what has become of it so far."""
+        """Return job id -> its present state."""
         return dict(standings(self.jobs, self.folder))
 
     def check(self, undone: Sequence[Job]) -> None:
-        """Raise StsbenchError, before anything is run, for what is not there and for what is not as it was."""
+        """Raise StsbenchError, before anything is run, for a missing or changed input of the jobs."""
         refuse_missing(undone, self.where, self.plan.files, self.plan.defaults)
         check_jobs(self.jobs, self.folder, self.plan.defaults)
 
     def run(self, workers: int | None, ray: str | None, gpus: float | None, log: Log) -> dict[str, Standing]:
-        """Run what is not done, by a local pool or by Ray; job id -> what has become of it."""
+        """Run the unfinished jobs in a local pool or on Ray, and return job id -> its final state."""
         devices = [job.words[job.words.index("--device") + 1] if "--device" in job.words else None for job in self.jobs]
         ended = run_jobs(self.jobs, make_pool(self.folder, workers, ray, gpus, devices, log), self.folder, log)
         return {**self.standings(), **{id: outcome for id, outcome in ended.items() if outcome.where != "done"}}
 
     def add_to_board(self, board: Path, log: Log) -> int:
-        """Add the plan's entries to a leaderboard folder; how many could not be. StsbenchError where it has none."""
+        """Add the plan's entries to a leaderboard; return how many could not be. Raises StsbenchError without entries."""
         entries = entry_runs(self.plan, self.jobs)
         if not entries:
             raise StsbenchError(f"{self.where}: no group has an entry to add to {board}")
@@ -221,8 +222,7 @@ def plan_jobs(
     plan: Path | Mapping[str, Any], *, overrides: dict[str, Any], output: str | None, only: Sequence[str],
     allow: Sequence[str],
 ) -> PlanJobs:
-    """Return the jobs of a plan file, or of what one holds, as the options of `stsbench run` have it. Raises
-    StsbenchError."""
+    """Return the selected jobs of a plan file or of its content as a mapping, under the options of `stsbench run`."""
     if isinstance(plan, Path):
         read, where = read_plan(plan, overrides, output), str(plan)
     else:
@@ -232,7 +232,7 @@ def plan_jobs(
 
 
 def _chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
-    """Return the jobs of these names or groups, and all that they need, in their order; without names all of them."""
+    """Return the jobs of these names or groups and all that they depend on, in the plan's order; all jobs without names."""
     if not only:
         return list(jobs)
     known = [*dict.fromkeys(job.group for job in jobs), *(job.name for job in jobs)]
@@ -241,17 +241,14 @@ def _chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
         if name not in known:
             raise StsbenchError(f"--only {name}: the plan has no such group or job{did_you_mean(name, known)}")
         wanted |= {job.id for job in jobs if name in (job.name, job.group)}
-    for job in reversed(jobs):  # each stands behind what it needs
+    for job in reversed(jobs):  # one pass suffices, as a job is listed after those that it depends on
         wanted |= set(job.needs) if job.id in wanted else set()
     return [job for job in jobs if job.id in wanted]
 
 
 def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], defaults: Defaults) -> None:
-    """Raise StsbenchError, before anything is run, for a file or a backbone that a job reads and that is not there.
-
-    files: one that somebody has to make first -> by which command. A backbone that may be on the Hub is not asked for,
-    unless downloads are off.
-    """
+    """Raise StsbenchError, before anything is run, for a missing file or backbone of a job. A backbone that may be on the
+    Hub is not checked unless downloads are off. files: file that has to be made first -> the command that makes it."""
     data_dir = None if defaults.data_dir is None else Path(defaults.data_dir)
     sets_at = SetPlace(data_dir, bool(defaults.sample), bool(defaults.offline))
     for job in jobs:
@@ -271,8 +268,8 @@ def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], de
 
 
 def _lacks_file(name: str, where: SetPlace) -> bool:
-    """Return whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be
-    fetched."""
+    """Return whether training text of this name cannot be had: it is not a file, not the name of a set, not in the data
+    folder, and cannot be downloaded."""
     if Path(name).expanduser().is_file() or name in NAMED or is_set(name):
         return False
     here, _ = training_text(name, data_dir=where.data_dir, offline=True)
@@ -280,7 +277,7 @@ def _lacks_file(name: str, where: SetPlace) -> bool:
 
 
 def check_gpus(gpus: float | None, ray: str | None) -> None:
-    """Raise StsbenchError for GPUs of a job that it cannot have."""
+    """Raise StsbenchError for GPUs per job without Ray, or outside (0, 1]."""
     if gpus is not None and (ray is None or not 0 < gpus <= 1):
         raise StsbenchError("--gpus needs --ray" if ray is None else f"--gpus {gpus:g} must be above 0 and at most 1")
 
@@ -288,8 +285,7 @@ def check_gpus(gpus: float | None, ray: str | None) -> None:
 def make_pool(
     folder: Path, workers: int | None, ray: str | None, gpus: float | None, devices: Sequence[str | None], log: Log
 ) -> Pool:
-    """Return the pool that the options ask for, on run folders in `folder`. devices: of the jobs, None: whatever there
-    is."""
+    """Return a local or a Ray pool for run folders in `folder`. devices: one per job, None where a job chooses its own."""
     check_gpus(gpus, ray)
     if not locks_work(folder):
         log(f"warning: files cannot be locked in {folder}: run one `stsbench run` on it at a time")
@@ -302,7 +298,8 @@ def make_pool(
 
 @contextmanager
 def working_line(name: str) -> Iterator[Callable[[str], None] | None]:
-    """Show a line with what is worked on, as it is told, and for how long: as long as the block lasts. None elsewhere."""
+    """Show, in a notebook, a line with the elapsed time while the block runs. Yields a function that sets its text, None
+    outside a notebook."""
     if not in_notebook():
         yield None
         return

@@ -1,4 +1,4 @@
-"""A plan file: trainings and evaluations in groups, what they share, and where their run folders go."""
+"""The format of a plan file: groups of trainings and evaluations, their defaults, and the folder of their runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stsbench.evaluation.options import DataOptions, MeasureOptions
 from stsbench.registry import DEFAULT_PROTOCOL
 from stsbench.settings import Settings, setting
 
-JOB = "job:"  # before the name of a group, or of one job of it, whose run is meant
-DATA_DIR = "{data_dir}"  # in paths: defaults.data_dir
+JOB = "job:"  # job:NAME refers to the run of the group or job NAME
+DATA_DIR = "{data_dir}"  # placeholder in paths for defaults.data_dir
 Dtype = Literal["float32", "bf16", "fp16"]
 
 
 def _several(value: Any) -> Any:
-    """Return a list; one value is a list of one."""
+    """Return a list as a tuple, a single value as a tuple of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
@@ -37,7 +37,7 @@ Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_seve
 
 
 class Defaults(Settings):
-    """What all jobs share, unless their group says otherwise."""
+    """Options of all jobs, unless their group overrides them."""
 
     data_dir: str | None = setting(None, "--data-dir of each job, and what {data_dir} in a path stands for")
     sample: bool = setting(False, "--sample of each job")
@@ -49,7 +49,7 @@ class Defaults(Settings):
 
 
 class BoardEntry(Settings):
-    """What `stsbench leaderboard add` is told of a group's runs: its options by the same names, `name` being --entry."""
+    """The options of `stsbench leaderboard add` for a group's runs, by the same names; `name` is --entry."""
 
     name: str = setting(..., "--entry", pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")
     method: str = setting(..., "--method")
@@ -91,7 +91,7 @@ class EvalGroup(Settings):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what the group says of all other options, in the order of the command's words; None: nothing."""
+        """Return option -> the group's value for all other options, None where it is unset, in the command's order."""
         return {key: getattr(self, key) for key in sorted(_OPTIONS, key=_position)}
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class EvalGroup(Settings):
 
 
 def _declared() -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-    """Return key -> field and type of each option of an encoder and of measuring that a group may say for itself."""
+    """Return key -> field and type of each encoder and evaluation option that a group may set."""
     entries: dict[str, tuple[dataclasses.Field[Any], Any]] = {}
     for options in (EncoderOptions, MeasureOptions, DataOptions):
         types = get_type_hints(options)
@@ -119,33 +119,33 @@ def _key(entry: dataclasses.Field[Any]) -> str:
 
 
 def _position(key: str) -> int:
-    """Return where a key stands among a command's words: options of extensions that change vectors, behind the template."""
+    """Return a key's rank among a command's words: options of extensions that change vectors follow the template."""
     entry, _ = _OPTIONS[key]
     return _POSITIONS.get(key, -1 if entry.metadata["changing"] and key not in CoreArguments.__annotations__ else 0)
 
 
 def _type(entry: dataclasses.Field[Any], kind: Any) -> Any:
-    """Return the type of a key's value, as an option's is declared."""
+    """Return the type of a key's value in a plan, derived from the option's declaration."""
     kinds = [get_origin(part) or part for part in get_args(kind) or (kind,)]
     if choices := entry.metadata["choices"]:
         return Literal[tuple(choices)]
     if Mapping in kinds:
-        return Annotated[str, BeforeValidator(_json), Field(pattern=r"^\{")]  # no file's content
+        return Annotated[str, BeforeValidator(_json), Field(pattern=r"^\{")]  # a JSON object, not the path of a file
     if get_origin(kind) is Sequence or Sequence in kinds:
         return Texts
     if kind is bool:
-        return Literal[True]  # no command has a word for the contrary
+        return Literal[True]  # commands have no --no-NAME form of these flags
     return str if str in kinds else Annotated[kinds[0], Field(ge=entry.metadata["least"])]
 
 
-# Options that a group does not say: keys of its own, of the defaults, and of a plan that may be somebody else's.
+# Not options of a group: it has keys of these names, the defaults have, or a plan by another author must not set them.
 _ELSEWHERE = {"model", "protocols", "settings", "device", "offline", "data_dir", "sample", "strict_data", "strict",
               "trust_remote_code"}
-# Of keys among a command's words, all others at 0. A job's id has them in this order, whatever is declared where.
+# Ranks of keys among a command's words, else 0: fixed, so that a job's id does not depend on the order of declarations.
 _POSITIONS = {"tasks": -3, "pooler": -2, "template": -2, "batch_tokens": 1, "attention": 1, "dtype": 2}
 _OPTIONS = _declared()
-OF_FILES = {f"--{key.replace('_', '-')}" for key, (_, kind) in _OPTIONS.items() if Path in get_args(kind)}  # may name one
-_RENAMED: dict[str, list[str]] = {}  # key of an earlier version -> what is written now
+OF_FILES = {f"--{key.replace('_', '-')}" for key, (_, kind) in _OPTIONS.items() if Path in get_args(kind)}
+_RENAMED: dict[str, list[str]] = {}  # key of an earlier version -> its present spellings
 for _entry, _ in _OPTIONS.values():
     for _old, _new in _entry.metadata["renamed"].items():
         _RENAMED.setdefault(_old, []).append(_new.replace("=", ": "))
@@ -156,7 +156,7 @@ EvalGroup = create_model("EvalGroup", __base__=EvalGroup, **_KEYS)  # type: igno
 
 
 class Plan(Settings):
-    """Everything a plan file says."""
+    """The content of a plan file."""
 
     output: str = setting(..., "where run folders go")
     defaults: Defaults = setting(Defaults(), "what all jobs share")
@@ -175,8 +175,8 @@ class Plan(Settings):
 def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:
     """Return the plan in a YAML file. Raises StsbenchError, one line that names the file and the key.
 
-    overrides: data_dir, device, dtype, offline of the command line (None: not said); they count before groups and
-    defaults. output: where run folders go, before the file's.
+    overrides: data_dir, device, dtype, offline of the command line (None: unset), which override groups and defaults.
+    output: folder of the runs, overrides the file's.
     """
     return made_plan(read_yaml(path), str(path), overrides, output)
 
@@ -204,18 +204,18 @@ def made_plan(raw: dict[str, Any], where: str, overrides: dict[str, Any] | None 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Evaluation(EncoderOptions, MeasureOptions, DataOptions):
-    """The options of an evaluation together: what they do not allow is refused as `stsbench eval` refuses it."""
+    """All options of an evaluation, which refuses the same combinations as `stsbench eval`."""
 
 
 def _refuse_old_keys(groups: Any, where: str) -> None:
-    """Raise StsbenchError for a key of evaluations that an earlier version had. groups: what the file holds, unchecked."""
+    """Raise StsbenchError for an evaluation key of an earlier version. groups: the file's `eval`, not validated yet."""
     for name, group in groups.items() if isinstance(groups, dict) else ():
         for key in _RENAMED.keys() & group if isinstance(group, dict) else ():
             raise StsbenchError(f"{where}: eval.{name} has no key '{key}': write {' or '.join(_RENAMED[key])}")
 
 
 def _overridden(plan: Plan, chosen: dict[str, Any]) -> Plan:
-    """Return the plan with the command line's values in the place of those of defaults and groups."""
+    """Return the plan with the command line's values in place of those of its defaults and groups."""
     defaults = plan.defaults.model_copy(update={**chosen, **({"sample": False} if "data_dir" in chosen else {})})
     options = {key: value for key, value in chosen.items() if key in ("device", "dtype")}
     train = {name: group.model_copy(update=options) for name, group in plan.train.items()}

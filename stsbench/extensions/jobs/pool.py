@@ -1,4 +1,4 @@
-"""Who runs jobs: one try at a job, in a process of its own; a pool on this machine, and one on a Ray cluster."""
+"""Worker pools that run jobs, each in a process of its own: on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from stsbench.extensions.jobs.state import (
     write_failure,
 )
 
-_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of a command that was asked to stop
 _LONGEST = 300  # characters of an error line
 PROGRAM = (sys.executable, "-P", "-m", "stsbench")  # -P: no module of the folder that the command was called in is imported
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a try ended. done: the result is there (ran: made just now); failed, with the error; lost: its process was
-    killed, another try goes on; busy: another worker has the job; pruned: it was given up."""
+    """How a try at a job ended. done: the result exists (ran: this try made it); failed: `line` is the error; lost: its
+    process was killed, and it may be tried again; busy: another worker has the job; pruned: the sweep gave it up."""
 
     how: Literal["done", "failed", "lost", "busy", "pruned"]
     line: str = ""
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Process(Protocol):
-    """What `subprocess.Popen` gives."""
+    """The part of `subprocess.Popen` that pools use."""
 
     def wait(self) -> int: ...
     def terminate(self) -> None: ...
@@ -55,8 +55,8 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a try is made. output: as commands name it; folder: that they run in; threads: of a job's process; since:
-    failures from before this moment are tried again; environment: of the job's process, over this one's."""
+    """The surroundings of a try. output: the runs' folder; folder: the commands' working folder; threads: per job; since:
+    failures before this time are tried again; environment: variables that are added for the job's process."""
 
     output: Path
     folder: Path
@@ -66,15 +66,15 @@ class Place:
 
     @property
     def there(self) -> Path:
-        """Return the output, from wherever this process was started: Ray's have another working folder."""
+        """Return the output folder's path for this process: Ray's workers have another working folder."""
         return self.folder / self.output
 
 
-Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, the lock's file, where
+Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, file descriptor of the lock, surroundings
 
 
 def start(words: list[str], log: Path, lock: int, workspace: Place) -> Process:
-    """Return the command as a process of its own, which keeps the lock; what it prints goes to the log."""
+    """Start the command in a process of its own, which inherits the lock and prints to the log; return the process."""
     threads = {name: str(workspace.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as stream:
@@ -86,7 +86,7 @@ def start(words: list[str], log: Path, lock: int, workspace: Place) -> Process:
 
 
 def attempt(job: Job, workspace: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:
-    """Run the job unless its result is there or another worker has it. started: is told the process."""
+    """Run the job, unless it is done or another worker has it, and return the outcome. started: called with the process."""
     with job_lock(workspace.there, job) as lock:
         if lock is None:
             return Outcome("busy")
@@ -112,7 +112,7 @@ def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[
         started(process)
     try:
         code = process.wait()
-    except BaseException:  # a task of Ray's is cancelled by one
+    except BaseException:  # Ray cancels a task by a KeyboardInterrupt
         process.terminate()
         process.wait()
         raise
@@ -131,17 +131,17 @@ def _run(job: Job, workspace: Place, lock: int, start: Start, started: Callable[
 
 
 def _going_on(job: Job, folder: Path) -> list[str]:
-    """Return what a try adds to the command: a training that has begun goes on. What else is left of an earlier try is
-    removed."""
+    """Return the words that a try adds to the command: --resume for a training that has begun. Removes any other remains of
+    an earlier try."""
     if job.kind == "train" and (folder / "recipe.yaml").is_file():
         return ["--resume"]
     if folder.exists():
-        shutil.rmtree(folder)  # an evaluation by a part of its protocols: it is quick again, for its vectors are cached
+        shutil.rmtree(folder)  # an incomplete evaluation is quick to repeat, as its vectors are cached
     return []
 
 
 def _last_line(log: Path, start: int) -> str:
-    """Return the last line that a command printed, without the words before an error."""
+    """Return the last line that a command printed, without "stsbench: error: " or "Error: " at its start."""
     with log.open("rb") as stream:
         stream.seek(start)
         lines = [line.strip() for line in stream.read().decode("utf-8", "replace").splitlines() if line.strip()]
@@ -150,7 +150,7 @@ def _last_line(log: Path, start: int) -> str:
 
 
 class Pool(Protocol):
-    """Something that tries jobs. workers: how many at once."""
+    """The interface of a worker pool. workers: number of jobs at once."""
 
     workers: int
 
@@ -170,8 +170,8 @@ class Pool(Protocol):
 
 
 class LocalPool:
-    """So many jobs at once on this machine. A thread waits for each; where $CUDA_VISIBLE_DEVICES lists several devices,
-    each worker has one of them at a time."""
+    """Runs `workers` jobs at once on this machine. Where $CUDA_VISIBLE_DEVICES lists several devices, each worker has one of
+    them at a time."""
 
     def __init__(self, workers: int, workspace: Place, start: Start = start) -> None:
         self.workers, self._workspace, self._start = workers, workspace, start
@@ -214,7 +214,7 @@ class LocalPool:
             workspace = replace(workspace, environment={**workspace.environment, "CUDA_VISIBLE_DEVICES": device})
         try:
             return attempt(job, workspace, self._start, started)
-        except Exception as error:  # this job's error: the others go on, as Ray's do
+        except Exception as error:  # fails this job alone, as on Ray: the other jobs go on
             return Outcome("failed", one_line(error))
         finally:
             with self._lock:
@@ -223,28 +223,28 @@ class LocalPool:
 
 
 def devices(listed: str) -> list[str]:
-    """Return several devices of a list such as 0,1; [] of one or none, which all workers share."""
+    """Return the devices of a list such as 0,1; [] for fewer than two, as all workers share a single device."""
     names = [name.strip() for name in listed.split(",") if name.strip()]
     return names if len(names) > 1 else []
 
 
 class RayPool:
-    """Tries jobs as tasks of Ray, each with the processors of a job and, on CUDA, a GPU or a part of one.
+    """Runs jobs as Ray tasks, each with the processors of a job and, on CUDA, a GPU or a part of one.
 
-    All nodes need this folder and the plan's output in one file system, and stsbench installed. Ray schedules; which jobs
-    there are and which are done is read from run folders, as everywhere.
+    All nodes need this folder and the plan's output in a shared file system, and stsbench installed. Ray schedules the
+    tasks; which jobs are done is read from the run folders.
     """
 
     def __init__(
         self, address: str, workers: int | None, workspace: Place, gpus: float | None = 0, start: Start = start
     ) -> None:
-        """Take the arguments of `Cluster`; workers: tasks at once, None: as many as there is room for. Raise what it
-        raises."""
+        """Connect to the cluster. workers: tasks at once, None: as many as fit; other arguments, and errors, as of
+        `Cluster`."""
         cluster = Cluster(address, workers, workspace.threads, gpus)
         self._ray, self.workers = cluster.ray, workers or cluster.room
         self._workspace, self._start = replace(workspace, threads=cluster.threads), start
         self._tasks: dict[Any, Job] = {}
-        # A lost task is tried again by the schedule, which first looks what it has left.
+        # No retries by Ray: the schedule tries a lost job again, after it has looked at the run folder.
         self._attempt = cluster.remote(attempt, max_retries=0)
 
     def submit(self, job: Job) -> None:
@@ -277,7 +277,7 @@ class RayPool:
             if isinstance(error.cause, KeyboardInterrupt):
                 return self._stopped(job)
             return Outcome("failed", " ".join(str(error.cause).split()))
-        except errors.RayError as error:  # a worker, a node or what they kept is gone
+        except errors.RayError as error:  # a worker, a node or an object in its store is lost
             return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
 
     def _stopped(self, job: Job) -> Outcome:

@@ -1,4 +1,4 @@
-"""What runs next: every job once, each after those that it needs, however many others work on the same plan."""
+"""The scheduler: runs every job once, after those that it depends on, also where several processes work on one plan."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from stsbench.extensions.jobs.pool import Outcome, Pool
 from stsbench.extensions.jobs.state import Standing, Where, checkpoints, is_done, note_path, short, tries
 from stsbench.wording import counted
 
-TRIES = 5  # times in a row that a job may be killed without progress before it is given up
-STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has started: not the job's fault
-POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
-LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look
+TRIES = 5  # a job that is killed so often in a row without progress has failed
+STARTS = 20  # the same for losses of the worker or machine before the job's process has started: not the job's fault
+POLL = 0.5  # seconds between checks of a job that another worker has, doubled each time up to ten times as long
+LOOK = 1.0  # seconds between checks of running jobs, where a feed may stop some
 Log = Callable[[str], None]
 
 
 class Feed(Protocol):
-    """Who decides while jobs run which others there are: a sweep."""
+    """A source of further jobs while others run: a sweep."""
 
     def more(self) -> list[Job]:
         """Return further jobs, for a worker that has nothing to do; [] when there are none left."""
         ...
 
     def name(self, job: Job) -> str:
-        """Return what the lines about a job call it."""
+        """Return a job's name in log lines."""
         ...
 
     def ended(self, job: Job, standing: Standing) -> None:
-        """Note that a job has ended, in whatever way."""
+        """Take note that a job has ended; `standing` says how."""
         ...
 
     def given_up(self) -> list[Job]:
@@ -43,9 +43,9 @@ class Feed(Protocol):
 def run_jobs(
     jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None = None
 ) -> dict[str, Standing]:
-    """Return job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
+    """Run all jobs, and return job id -> its state: done, failed (with its error), stopped or pruned.
 
-    jobs: each behind those that it needs; what a job needs and is not among them has to be done already.
+    jobs: each after those that it depends on; a dependency that is not among them has to be done already.
     """
     try:
         return _Schedule(jobs, pool, output, log, feed).run()
@@ -55,7 +55,7 @@ def run_jobs(
 
 @dataclass
 class Losses:
-    """How often a job was lost in a row: tries, since it last wrote a checkpoint; starts, since its process last began."""
+    """How often in a row a job was lost. tries: since its last checkpoint; starts: since its process last started."""
 
     tries: int = 0
     starts: int = 0
@@ -63,7 +63,7 @@ class Losses:
     _launched: int = 0
 
     def count(self, checkpoints: frozenset[str], launched: int) -> None:
-        """Another loss. checkpoints: there are now; launched: processes of the job that were ever started."""
+        """Count a loss. checkpoints: names of the present ones; launched: number of processes started for the job so far."""
         self.starts = 1 if launched > self._launched else self.starts + 1
         if checkpoints != self._checkpoints:
             self.tries = 0
@@ -72,7 +72,7 @@ class Losses:
 
 
 class _Schedule:
-    """The jobs of one call, and where they stand."""
+    """The jobs of one call and their states."""
 
     def __init__(self, jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None) -> None:
         self.pool, self.output, self.log, self.feed = pool, output, log, feed
@@ -81,8 +81,8 @@ class _Schedule:
         self.ended: dict[str, Standing] = {}
         self.losses: dict[str, Losses] = {}
         self.running: set[str] = set()
-        self.again: dict[str, float] = {}  # id of a job that another worker has -> when to look again
-        self.pause: dict[str, float] = {}  # and for how long it was waited last
+        self.again: dict[str, float] = {}  # id of a job that another worker has -> time of the next check
+        self.pause: dict[str, float] = {}  # id of such a job -> seconds of the last wait
 
     def run(self) -> dict[str, Standing]:
         for job in self.jobs.values():
@@ -110,7 +110,7 @@ class _Schedule:
         return self.ended
 
     def _next(self, free: int) -> list[Job]:
-        """Return what the free workers start now."""
+        """Return at most `free` jobs to start now, asking the feed for more where too few are ready."""
         ready = self._ready()
         while len(ready) < free and self.feed is not None and not self.exhausted:
             new = [job for job in self.feed.more() if job.id not in self.jobs]
@@ -154,7 +154,7 @@ class _Schedule:
             outcome = Outcome("failed", f"{outcome.line} {times}", outcome.seconds)
         where: Where = "done" if outcome.how == "done" else "pruned" if outcome.how == "pruned" else "failed"
         took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""
-        of = f" ({len(self.ended) + 1} of {len(self.jobs)})" if self.exhausted else ""  # how many a feed has is not known
+        of = f" ({len(self.ended) + 1} of {len(self.jobs)})" if self.exhausted else ""  # else the total is unknown
         self.log(f"{self._name(job)}: {outcome.line or outcome.how}{took}{of}")
         self._end(job, Standing(where, outcome.line))
 

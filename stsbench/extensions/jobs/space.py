@@ -1,4 +1,4 @@
-"""What a sweep searches, and which trials come next, by optuna, with as many workers as there are."""
+"""The search space of a sweep, and the optuna study that proposes its trials to any number of workers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from stsbench.registry import did_you_mean
 from stsbench.settings import Settings, setting
 from stsbench.training.recipes.methods import find_method
 
-LARGEST = 2**53  # beyond it not every whole number is a float, and optuna computes with these
+LARGEST = 2**53  # optuna computes with floats, which do not represent every larger whole number
 Value = None | bool | int | float | str
 Values = Mapping[str, Value]
 Sampler = Literal["grid", "random", "tpe"]
-UNSCORED = "unscored"  # among the facts of a failed trial: it was trained, and has no development score
+UNSCORED = "unscored"  # fact of a failed trial that was trained and has no development score
 
 
 class Range(Settings):
@@ -71,7 +71,7 @@ class Space(Settings):
 
     @property
     def finite(self) -> bool:
-        """Return whether it is a grid."""
+        """Return whether the space is a grid: lists of values, no ranges."""
         return all(isinstance(among, list) for among in self.space.values())
 
     @property
@@ -80,15 +80,15 @@ class Space(Settings):
         return prod(len(among) for among in self.space.values() if isinstance(among, list))
 
     def grid(self) -> Iterator[dict[str, Value]]:
-        """Yield every combination of a finite space, the last key fastest."""
+        """Yield every combination of a finite space; the last key varies fastest."""
         among = [values if isinstance(values, list) else [] for values in self.space.values()]
         for values in product(*among):
             yield dict(zip(self.space, values, strict=True))
 
 
 def read_space(method: str, name: str) -> Space:
-    """Return a space file, or one that the method brings in spaces/. Raises StsbenchError, one line that names file and
-    key."""
+    """Return the search space of a file, or of a name among the method's spaces/. Raises StsbenchError, one line that names
+    file and key."""
     folder = find_method(method).folder / "spaces"
     shipped, path = folder / f"{name}.yaml", Path(name).expanduser()
     if shipped.is_file():
@@ -116,8 +116,8 @@ def space_of_grid(words: Sequence[str]) -> Space:
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete; facts: what the
-    storage knows beside it of one that has ended (`sweep.py` says what)."""
+    """One choice of values. state: optuna's name of it; score: mean over seeds, None unless the trial is complete; facts:
+    what the storage keeps of a trial that has ended (scores, by, recipe, reason, unscored; see `sweep.py`)."""
 
     number: int
     values: dict[str, Value]
@@ -129,7 +129,7 @@ class Trial:
 class Study:
     """The trials of one search, in a storage that several processes may share.
 
-    A trial is locked by who works on it. One whose worker has died is taken over by the next who asks.
+    A worker locks its trial. A trial whose worker has died is taken over by the next worker that asks for one.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Study:
                 before = self._study.get_trials(deepcopy=False)
                 self._kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
                 self._seed = seed
-                # points of a grid that are tried again: of one without a score the training was fine, and would be so again
+                # Failed points of a grid are tried again, except where the training succeeded and only the score is missing.
                 self._failed = {trial.number for trial in before
                                 if trial.state.name == "FAIL" and not trial.user_attrs.get(UNSCORED)}
         except Exception as error:
@@ -170,7 +170,7 @@ class Study:
             raise StsbenchError(f"{location}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def ask(self, most: int) -> list[Trial]:
-        """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
+        """Lock and return at most `most` trials: those that a dead worker left unfinished, then new ones; [] at the end."""
         states = self._optuna.trial.TrialState
         asked: list[Trial] = []
         with alone(self._output):
@@ -184,7 +184,7 @@ class Study:
         return asked
 
     def report(self, trial: Trial, step: int, score: float) -> bool:
-        """Tell a trial's development score at a step; whether it is to be given up."""
+        """Report a trial's development score at a step, and return whether the trial is to be pruned."""
         if not self._prune:
             return False
         asked = self._live(trial)
@@ -192,23 +192,23 @@ class Study:
         return self.should_stop(trial)
 
     def should_stop(self, trial: Trial) -> bool:
-        """Return whether a trial is to be given up by what was last reported: others may have come to that step since."""
+        """Return whether a trial is to be pruned at its last report: other trials may have reached that step since."""
         return self._prune and bool(self._live(trial).should_prune())
 
     def tell(self, trial: Trial, score: float | None, pruned: bool = False, facts: Mapping[str, Any] | None = None) -> None:
-        """Note that a trial has ended: with its score; given up; or without any, as a training failed. facts: to keep
-        with it."""
+        """Store the end of a trial: its score, or that it was pruned, or (score None) that it failed. facts: stored as
+        its attributes."""
         states = self._optuna.trial.TrialState
         state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
         live = self._live(trial)
-        if not self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():  # from another folder, meanwhile
+        if not self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():  # by a worker in another folder
             for name, value in (facts or {}).items():
                 live.set_user_attr(name, value)
             self._study.tell(live, score if state == states.COMPLETE else None, state=state)
         self._locks.pop(trial.number).close()
 
     def trials(self) -> list[Trial]:
-        """Return every trial that was begun, in order."""
+        """Return every started trial, by number."""
         frozen = self._study.get_trials(deepcopy=False)
         return [
             Trial(trial.number, dict(trial.params), trial.state.name.lower(),
@@ -221,7 +221,7 @@ class Study:
         return self._optuna.trial.Trial(self._study, frozen._trial_id)
 
     def _another(self) -> bool:
-        """Return whether another trial is to be started; of a grid optuna is told its point. One that failed was started."""
+        """Return whether to start another trial; for a grid, enqueue its point. A trial that failed counts as started."""
         states = self._optuna.trial.TrialState
         everything = self._study.get_trials(deepcopy=False)
         if self._trials is not None:
@@ -237,7 +237,7 @@ class Study:
         return point is not None
 
     def _suggested(self, trial: Any) -> Trial:
-        # by its number, which the storage gives once: workers that opened the study together draw different values
+        # Seeded with the trial's number, which is unique in the storage, so that two workers never draw the same values.
         self._study.sampler = self._kind(seed=self._seed + trial.number)
         values: dict[str, Value] = {}
         for key, among in self.space.space.items():
@@ -264,9 +264,9 @@ def _as_text(values: Mapping[str, Value]) -> str:
 
 
 def _mend(journal: Path, lock: Any, log: Callable[[str], None]) -> None:
-    """Drop a last line that was cut off, by a power cut or a full disk; what is written next would stand behind it.
+    """Drop an incomplete last line, left by a power cut or a full disk, as the next record would be appended to it.
 
-    lock: optuna's, of those who write. Raises StsbenchError for any other line that is not JSON.
+    lock: optuna's lock of the journal. Raises StsbenchError for any other line that is not JSON.
     """
     if not journal.is_file():
         return

@@ -1,4 +1,4 @@
-"""Where a job stands, read from its run folder; what is known beside it: a lock, a log, why it failed."""
+"""The state of a job, read from its run folder, and the files kept beside it: lock, log, reason of failure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from stsbench.evaluation.protocol import Protocol
 
 Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
-TRY = b"$ stsbench "  # begins a try in a job's log
+TRY = b"$ stsbench "  # first words of each try in a job's log
 BESIDE = ".jobs"  # in the plan's output: locks, logs, failures; results are in the run folders alone
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a job stands, and what to say of it: a score, the error, what it waits for."""
+    """The state of a job. detail: its score, its error, or the job that it waits for."""
 
     where: Where
     detail: str = ""
@@ -38,7 +38,7 @@ def short(id: str) -> str:
 
 
 def note_path(output: Path, job: Job, suffix: str) -> Path:
-    """Return a file about a job that is no part of its result."""
+    """Return the path of a job's file outside its run folder: lock, log, failed or pruned."""
     return output / BESIDE / f"{job.id}.{suffix}"
 
 
@@ -51,12 +51,12 @@ def is_done(job: Job, output: Path) -> bool:
 
 
 def checkpoints(job: Job, output: Path) -> frozenset[str]:
-    """Return names of the checkpoints that a training goes on from; they change with each one that is written."""
+    """Return the names of a training's checkpoints; the set changes with each new checkpoint."""
     return frozenset(path.name for path in (job.folder(output) / "checkpoints").glob("[0-9]*"))
 
 
 def tries(job: Job, output: Path) -> int:
-    """Return how many processes of this job were ever started, by its log."""
+    """Return how many processes were started for this job so far, by its log."""
     log = note_path(output, job, "log")
     return log.read_bytes().count(TRY) if log.is_file() else 0
 
@@ -64,7 +64,7 @@ def tries(job: Job, output: Path) -> int:
 def missing_records(job: Job, folder: Path) -> list[str]:
     """Return protocol and task of each record that an evaluation should have and the folder lacks.
 
-    A record of a user's file or folder is one of what that holds now.
+    A record on a user's file or folder counts only if it was measured on the present content.
     """
     from stsbench.data.sets.catalog import entries
     from stsbench.evaluation.plan import plan
@@ -88,14 +88,14 @@ def missing_records(job: Job, folder: Path) -> list[str]:
 
 
 def _content_id(protocol: Protocol, id: str) -> str | None:
-    """Return the id of a task's data in a record: of a user's by what they hold now, None where they are gone or on the
-    Hub."""
+    """Return the id of a task's data in a record; of a user's data the id of their present content, None where they are gone
+    or on the Hub."""
     path = protocol.user_path
     if path is None:
         return id
     if protocol.reads_hub(path.as_posix()) or not path.exists():
         return None
-    files = [path, *(file for file in sorted(path.rglob("*")) if file.exists())]  # a link may lead nowhere
+    files = [path, *(file for file in sorted(path.rglob("*")) if file.exists())]  # skips dangling links
     stamps = tuple((str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in (file.stat(),))
     settings = {**protocol.settings, protocol.path_setting: str(path)}
     return _read_id(protocol.name, json.dumps(settings, sort_keys=True), stamps)
@@ -103,19 +103,19 @@ def _content_id(protocol: Protocol, id: str) -> str | None:
 
 @cache
 def _read_id(name: str, settings: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """Return the id of a user's data, as they were read when their files had these stamps; "" where they cannot be read."""
+    """Return the id of a user's data, read once for each set of file stamps; "" where they cannot be read."""
     from stsbench.evaluation.protocol import load_protocol
 
     protocol = load_protocol(name)(json.loads(settings))
     try:
         data = protocol.load(f"own:{protocol.user_path}")
-    except Exception:  # a reader's accident, whatever it is: the evaluation says what it is
+    except Exception:  # any reader's error counts as unreadable here: the evaluation reports it
         return ""
     return "" if data is None else data.id
 
 
 def _measured(folder: Path) -> list[tuple[str, str, str]]:
-    """Return protocol, data and task of each record; none where there is no run, or a damaged one."""
+    """Return (protocol, data, task) of each record; [] for a missing or damaged run folder."""
     from stsbench.evaluation.run_file import load_records
 
     try:
@@ -127,7 +127,7 @@ def _measured(folder: Path) -> list[tuple[str, str, str]]:
 
 @contextmanager
 def alone(output: Path) -> Iterator[None]:
-    """One process at a time decides what a folder's search is, what is tried next, and what jobs read there."""
+    """Lock a folder's search, its next trials and the digests of its jobs' inputs against other processes."""
     (output / BESIDE).mkdir(parents=True, exist_ok=True)
     with (output / BESIDE / "study.lock").open("a") as stream:
         lock_file(stream.fileno(), wait=True)
@@ -136,11 +136,11 @@ def alone(output: Path) -> Iterator[None]:
 
 @contextmanager
 def job_lock(output: Path, job: Job) -> Iterator[int | None]:
-    """Lock a job against all other workers, of other machines, too; None where another one has it, else the lock's file.
+    """Lock a job against all other workers, on other machines, too. Yields the lock's file descriptor, None if it is taken.
 
-    A process that is given the file keeps the lock as long as it lives: a training goes on when its worker is killed, and
-    nobody starts it a second time. The system lets go of it when both have ended. The file stays: to delete it would
-    give two workers two files of one name.
+    A process that inherits the descriptor keeps the lock as long as it lives, so that a training whose worker was killed
+    goes on and is not started a second time. The system releases the lock when both have ended. The file is not deleted:
+    otherwise two workers could lock two files of the same name.
     """
     path = note_path(output, job, "lock")
     try:
@@ -170,13 +170,13 @@ def clock(output: Path) -> float:
 
 
 def write_failure(output: Path, job: Job, line: str) -> None:
-    """Keep why a job failed, for the table and for workers elsewhere."""
+    """Write the reason of a job's failure to a file, for the table and for other workers."""
     with atomic_write(note_path(output, job, "failed")) as stream:
         stream.write(line + "\n")
 
 
 def failure(output: Path, job: Job, since: float | None = None) -> str | None:
-    """Return why the job failed at its last try, made after `since`; None where it did not."""
+    """Return the error of the job's last try; None where it did not fail, or failed before `since`."""
     path = note_path(output, job, "failed")
     try:
         if since is not None and path.stat().st_mtime < since:
@@ -187,7 +187,7 @@ def failure(output: Path, job: Job, since: float | None = None) -> str | None:
 
 
 def prune(output: Path, job: Job) -> None:
-    """Say that the job is given up: nobody starts it any more."""
+    """Mark the job as pruned, so that no worker starts it."""
     with atomic_write(note_path(output, job, "pruned")):
         pass
 
@@ -198,7 +198,7 @@ def is_pruned(job: Job, output: Path) -> bool:
 
 
 def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
-    """Return job id -> where it stands now, seen from the file system alone."""
+    """Return job id -> its present state, read from the file system alone."""
     known: dict[str, Standing] = {}
     for job in jobs:
         known[job.id] = _standing(job, output, known)
@@ -226,7 +226,7 @@ def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
 
 
 def _result(job: Job, folder: Path) -> str:
-    """Return a finished job in a few words."""
+    """Return the result of a finished job in a few words: number of records, or best development score."""
     if job.kind == "eval":
         return f"{len(_measured(folder))} records"
     from stsbench.training.runs.report import read_summary

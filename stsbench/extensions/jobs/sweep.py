@@ -1,4 +1,4 @@
-"""A sweep: trials of a method's settings, each some trainings, scored on development data; the best as a recipe."""
+"""Hyperparameter search: trials of a method's settings, scored on development data; the best one becomes a recipe."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SEARCH = "search.json"  # as training/runs/finish.py reads it
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is searched, and how. group: the trainings of a trial, without the values that are searched; trials: None is the
-    whole grid."""
+    """A search space and how it is searched. group: the trainings of a trial, without the searched values; trials: number,
+    None for the whole grid."""
 
     group: TrainGroup
     defaults: Defaults
@@ -58,14 +58,14 @@ class Sweep:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Return that of the trainings, without what is searched and what has options of its own."""
+        """Return the recipe of the trainings, without the searched values and those that have options of their own."""
         group = self.group
         overrides = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
         return load_recipe(group.method[0], group.recipe[0] if group.recipe else None, overrides)
 
     def read(self) -> dict[str, str]:
-        """Return what the trainings read on this machine: name -> digest (content.py). Raises StsbenchError without dev
-        data."""
+        """Return name -> digest of each text, model and dev data that the trainings read on this machine. Raises
+        StsbenchError without dev data."""
         group, recipe, by = self.group, self.recipe, self.recipe.selection.by
         stages = [recipe.stage_data(name).file for name in recipe.stages]
         labelled = recipe.labelled.file if recipe.labelled else None
@@ -77,8 +77,8 @@ class Sweep:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Return whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values,
-        the content of files. How many trials there are, and how they are run, is no part of it."""
+        """Return what identifies the search, by the user's names: options, the recipe's values, digests of files. The number
+        of trials and the way they are run are not part of it."""
         group, recipe = self.group, self.recipe
         listed = [name for key in FILES for name in _as_list(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
@@ -91,23 +91,23 @@ class Sweep:
             "seeds": list(self.seeds), "space": self.space.model_dump(mode="json")["space"], "recipe": values,
             "content": files, **method_file(recipe.method),
         }
-        stored: dict[str, Any] = json.loads(json.dumps(options))  # as it is read back
+        stored: dict[str, Any] = json.loads(json.dumps(options))  # equals what is read back from study.json
         return stored
 
     @property
     def name(self) -> str:
-        """Return the study's name: another one for another identity."""
+        """Return the study's name, which ends in a digest of the identity."""
         digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
         return f"{short_name(self.group.method[0])}-{digest[:10]}"
 
     def samples(self) -> list[Job]:
-        """Return trainings that between them name every file and every backbone that trials name."""
+        """Return trainings that together name every file and every backbone of the search."""
         first = {key: among[0] if isinstance(among, list) else among.low for key, among in self.space.space.items()}
         named = [(key, value) for key in (*FILES, "backbone.model") for value in _as_list(self.space, key)]
         return [self.jobs(Trial(0, {**first, **dict([pair])}, ""))[0] for pair in named or [*first.items()][:1]]
 
     def jobs(self, trial: Trial) -> list[Job]:
-        """Return the trainings of a trial, a seed each. Trials of equal values have the same."""
+        """Return the trainings of a trial, one per seed. Trials with equal values share them."""
         group = self.group.model_copy(update={"set": {**self.group.set, **trial.values}})
         plan = Plan(output=str(self.output), defaults=self.defaults, train={"trial": group})
         return expand(plan, f"trial {trial.number}", group.method)
@@ -115,7 +115,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial and its trainings' development scores by seed; {} of one that is not complete."""
+    """A trial and its trainings. scores: seed -> development score, {} unless it is complete; by: the score's name."""
 
     trial: Trial
     jobs: tuple[Job, ...]
@@ -124,7 +124,7 @@ class TrialResult:
 
     @property
     def reason(self) -> str:
-        """Return why it failed; "" for one that did not."""
+        """Return why the trial failed; "" for one that did not."""
         return str(self.trial.facts.get("reason", ""))
 
 
@@ -132,11 +132,11 @@ def sweep(
     search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None],
     working: Callable[[str], None] | None = None,
 ) -> list[TrialResult]:
-    """Run trials until there are none left to begin; all of the study, the best first. working: told what is trained now,
-    whenever that changes.
+    """Run trials until none is left to start, and return all trials of the study, the best first. working: called with the
+    state of the running trainings whenever that changes.
 
-    Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and in each trained run's
-    folder search.json, by which records of it say that it was chosen among so many. Trials that other processes work on are
+    Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and, in each trained run's folder,
+    search.json, from which its records state among how many trials it was chosen. Trials that other processes work on are
     left to them. Raises StsbenchError where optuna is not installed.
     """
     check_selection(search)
@@ -147,8 +147,8 @@ def sweep(
                   seed=search.seeds[0], prune=search.prune, log=log)
     feed = _Feed(search, study, log, working)
     run_jobs([], pool, search.output, log, feed)
-    with alone(search.output):  # who writes last has seen what others wrote before
-        results = sorted(_results(search, study), key=lambda result: (  # those without a score last
+    with alone(search.output):  # so that the process that writes last has read the results of all others
+        results = sorted(_results(search, study), key=lambda result: (  # trials without a score last
             result.trial.score is None, -(result.trial.score or 0.0), result.trial.number))
         _write(search, results, command)
     if not any(result.trial.score is not None for result in results):
@@ -166,7 +166,7 @@ def _as_list(space: Space, key: str) -> list[Any]:
 
 
 def _claim(search: Sweep) -> None:
-    """Claim the output folder for one search. Raises StsbenchError, naming the first difference, for another."""
+    """Claim the output folder for one search. Raises StsbenchError, naming the first difference, if it holds another one."""
     path, trials = search.output / BESIDE / STUDY, search.output / TRIALS
     with alone(search.output):
         if path.is_file():
@@ -185,8 +185,8 @@ def _claim(search: Sweep) -> None:
 
 
 def check_selection(search: Sweep) -> None:
-    """Raise StsbenchError where trials will have no development score, by which alone they can be compared: where a recipe
-    keeps the last weights, or its steps end before the first score."""
+    """Raise StsbenchError where trials will have no development score to be compared by: the recipe keeps the last weights,
+    or the training ends before the first score."""
     group = search.group
     named = [f"{key}={value}" for key, value in group.set.items() if key.startswith("selection.")]
     recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, named)
@@ -203,18 +203,18 @@ def check_selection(search: Sweep) -> None:
 
 
 class _Feed:
-    """Trials as jobs, for the schedule: which come next, what has become of them, which are given up."""
+    """The feed of a sweep: gives the schedule the jobs of new trials, reports their scores to the study, prunes trials."""
 
     def __init__(
         self, search: Sweep, study: Study, log: Callable[[str], None], working: Callable[[str], None] | None = None
     ) -> None:
         self.search, self.study, self.log = search, study, log
         self.working, self.shown = working, ""
-        self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # trials without an end, by their number
+        self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # trials that have not ended, by number
         self.standing: dict[str, Standing | None] = {}  # every job so far; None: not ended
-        self.reported: dict[int, int] = {}  # last step that the study was told of
+        self.reported: dict[int, int] = {}  # trial's number -> last step reported to the study
         trials = search.space.points if search.trials is None else search.trials
-        self.failures, self.most_failures, self.reason = 0, min(FAILURES, trials), ""  # in a row, of those told here
+        self.failures, self.most_failures, self.reason = 0, min(FAILURES, trials), ""  # in a row, in this process
 
     def more(self) -> list[Job]:
         while self.failures < self.most_failures and (asked := self.study.ask(1)):
@@ -222,7 +222,7 @@ class _Feed:
             self.jobs[asked[0].number] = asked[0], jobs
             new = [job for job in jobs if job.id not in self.standing]
             self.standing |= {job.id: None for job in new}
-            self._tell()  # values that were tried before may all have results
+            self._tell()  # a trial whose values were tried before may have all its results already
             if new:
                 return new
         return []
@@ -234,14 +234,14 @@ class _Feed:
     def ended(self, job: Job, standing: Standing) -> None:
         for trial, jobs in self.jobs.values() if self.search.prune else ():
             if jobs[0].id == job.id and standing.where == "done":
-                with suppress(OSError, StsbenchError):  # a damaged log: others are compared with what was seen of it
-                    for point in self._curve(trial, job):  # what was not seen while it ran: others are compared with it
+                with suppress(OSError, StsbenchError):  # of a damaged log, the points read so far count
+                    for point in self._curve(trial, job):  # points not read while it ran: other trials are pruned by them
                         self._bad(trial, *point)
         self.standing[job.id] = standing
         self._tell()
 
     def given_up(self) -> list[Job]:
-        """Return asked every few seconds: also the moment to say how far the trials are."""
+        """Return jobs of pruned trials to stop; shows the trials' progress, too, as the schedule calls this every second."""
         if self.working and (now := "; ".join(self._steps())) != self.shown:
             self.shown = now
             self.working(now)
@@ -253,7 +253,7 @@ class _Feed:
             if not running:
                 continue
             new = False
-            with suppress(OSError, StsbenchError):  # a log that is being replaced is read at the next look
+            with suppress(OSError, StsbenchError):  # a log that is being replaced is read at the next call
                 new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
             if new or (trial.number in self.reported and self.study.should_stop(trial)):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
@@ -264,8 +264,8 @@ class _Feed:
         return stopped
 
     def _steps(self) -> Iterator[str]:
-        """Yield 'trial 0, seed 42, step 20' of every training without an end that has a log, 'trial 1' of a trial without
-        one."""
+        """Yield 'trial 0, seed 42, step 20' for every unfinished training that has a log, 'trial 1 starts' for a trial
+        without logs."""
         for number, (_, jobs) in self.jobs.items():
             steps = []
             for job in (job for job in jobs if self.standing[job.id] is None):
@@ -280,7 +280,7 @@ class _Feed:
         return self.study.report(trial, step, score)
 
     def _curve(self, trial: Trial, job: Job) -> Iterator[tuple[int, float]]:
-        """Yield development scores of the trial's first seed that the study was not told of; steps count on over stages."""
+        """Yield (step, development score) of the trial's first seed not reported yet; steps count on over stages."""
         path = job.folder(self.search.output) / "log.jsonl"
         before, last = 0, 0
         for line in read_log(path) if path.is_file() else []:
@@ -292,7 +292,7 @@ class _Feed:
                 yield before + last, line["score"]
 
     def _tell(self) -> None:
-        """Every trial whose trainings have all ended."""
+        """Report to the study every trial whose trainings have all ended."""
         for number, (trial, jobs) in list(self.jobs.items()):
             ends = [self.standing[job.id] for job in jobs]
             if not all(ends):
@@ -307,7 +307,7 @@ class _Feed:
                     recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
                     facts = {"scores": {str(seed): value for seed, value in scores.items()}, "by": by, "recipe": recipe}
                     score = spread(scores)["mean"]
-                except (StsbenchError, OSError) as error:  # this trial's error: the others have scores, or will have
+                except (StsbenchError, OSError) as error:  # fails this trial alone: others may have scores
                     failed, facts = [one_line(error)], {UNSCORED: True}
             if failed:
                 facts["reason"] = failed[-1]
@@ -320,7 +320,7 @@ class _Feed:
 
 
 def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
-    """Return seed -> best development score of finished trainings, and what score it is."""
+    """Return seed -> best development score of finished trainings, and the score's name."""
     best = {job.seed or 0: summary(job.folder(search.output))["best"] for job in jobs}
     if missing := [seed for seed, record in best.items() if record is None]:
         raise StsbenchError(
@@ -332,7 +332,7 @@ def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
 
 
 def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
-    """Yield every trial; of a point of a grid that was tried again the last try alone, as it is one of so many points."""
+    """Yield every trial; of a failed grid point that was tried again only the last try, so that points are counted once."""
     trials = study.trials()
     if search.sampler == "grid":
         last = {json.dumps(trial.values, sort_keys=True): trial.number for trial in trials}
@@ -352,7 +352,7 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
 
 
 def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
-    """Write the table of trials, the best's recipe, and in run folders what they were chosen among."""
+    """Write trials.json, the best trial's recipe, and search.json in each run folder."""
     rows = [
         {"number": result.trial.number, "state": result.trial.state, "values": result.trial.values,
          "score": result.trial.score, "seeds": result.scores, "runs": [job.id for job in result.jobs],
@@ -371,7 +371,7 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
     )
     for tried in results:
         for job in tried.jobs:
-            if not is_done(job, search.output):  # tidied up, or in another folder of the same storage
+            if not is_done(job, search.output):  # deleted, or run in another folder that shares the storage
                 continue
             with atomic_write(job.folder(search.output) / SEARCH) as stream:
                 stream.write(facts.model_dump_json(indent=1) + "\n")
@@ -380,7 +380,7 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
 
 
 def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
-    """Return the recipe of the best trial, which says what it was chosen among."""
+    """Return the recipe of the best trial, which states the search that chose it."""
     path, method = best.jobs[0].folder(search.output) / "recipe.yaml", search.group.method[0]
     if "recipe" in best.trial.facts:
         recipe = checked({**parse_yaml(best.trial.facts["recipe"], str(path)), "method": canonical(method)}, str(path))

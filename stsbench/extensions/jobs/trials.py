@@ -1,4 +1,4 @@
-"""`stsbench.sweep`: a method's settings, searched by development score; the trials, and their picture."""
+"""`stsbench.sweep`: search a method's settings by development score; the result with its trials and their plot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from stsbench.wording import counted
 _NAMED = {name: key for name, key in KEYS.items() if name != "seed"}
 Grid = Sequence[str] | Mapping[str, Sequence[Any]]
 _Number = Annotated[int, Field(ge=-LARGEST, le=LARGEST)] | float
-_MOST = 12  # values of a key in a grid that is drawn as one
+_MOST = 12  # values per key up to which a grid is drawn as a heat map
 _DECADES = 30  # largest over least value from which an axis is logarithmic
 
 
@@ -50,10 +50,10 @@ def plan_search(
     method: str, space: str | Mapping[str, Any] | None, grid: Grid, sampler: str | None, trials: int | None, seeds: int,
     seed: int, prune: bool, options: Mapping[str, Any],
 ) -> Sweep:
-    """Return what the options ask for, in no folder yet.
+    """Return the search that the options describe; its output folder is still to be set.
 
     space: a file, a name, or key -> values or a range; grid: KEY=VALUE,VALUE words, or key -> values; options: those of the
-    trainings. Raises UsageError for options that do not go together, StsbenchError for a value that cannot be.
+    trainings. Raises UsageError for options that exclude each other, StsbenchError for an invalid value.
     """
     if bool(space) == bool(grid):
         raise UsageError("say what is searched: either --space FILE, or --grid KEY=VALUE,VALUE")
@@ -105,7 +105,7 @@ def _sets(words: Sequence[str], searched: Space) -> dict[str, Any]:
 
 @dataclass(repr=False)
 class Trials(RowsInFolder):
-    """What a sweep found. folder: of its output, which the same sweep goes on in; results: every trial, the best first."""
+    """The result of a sweep. folder: its output, in which the same sweep goes on; results: every trial, the best first."""
 
     folder: Path
     method: str
@@ -113,12 +113,12 @@ class Trials(RowsInFolder):
 
     @cached_property
     def best(self) -> Recipe:
-        """Return the recipe of the best trial, which says what it was chosen among. (In the folder as best.yaml.)"""
+        """Return the recipe of the best trial, best.yaml in the folder, which states the search that chose it."""
         return load_recipe(self.method, str(self.folder / BEST))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row a trial, the best first: trial, its values, the development score (mean over seeds), sd, seeds,
+        """Return one row per trial, the best first: trial, its values, the development score (mean over seeds), sd, seeds,
         state."""
         rows = []
         for result in self.results:
@@ -142,7 +142,7 @@ class Trials(RowsInFolder):
         return f"<Trials of {self.method}: {len(self.results)}{score} in {self.folder}>"
 
     def document(self) -> Document:
-        """Return a row a trial, the best first."""
+        """Return a table with one row per trial, the best first."""
         by = next((result.by for result in self.results if result.by), "score")
         keys = list(dict.fromkeys(key for result in self.results for key in result.trial.values))
         lines = []
@@ -167,17 +167,17 @@ def sweep(
 ) -> Trials:
     """Train a method with many settings, as `stsbench sweep` does; the best by development score becomes a recipe.
 
-    grid: what is searched: dotted key -> values, {"training.learning_rate": [1e-5, 3e-5]}, or KEY=VALUE,VALUE; space:
-        instead of it a YAML file, a space that the method brings by name, or key -> values or {"low", "high", "log"}.
+    grid: the values to try: dotted key -> values, {"training.learning_rate": [1e-5, 3e-5]}, or KEY=VALUE,VALUE; space:
+        instead of `grid` a YAML file, the name of a space of the method, or key -> values or {"low", "high", "log"}.
     sampler: grid, random or tpe (default: grid, or tpe where the space has ranges); trials: how many, for random and tpe.
-    seeds: trainings of a trial, counted up from seed; prune: give up trials that fall behind; storage: where optuna keeps
-        the trials, a URL. workers: trainings at once, each a process; ray: on a Ray cluster, by its address, or "local";
-        gpus: of a training there, .25 say.
+    seeds: trainings per trial, with seeds counted up from `seed`; prune: give up trials that fall behind; storage: URL of
+        optuna's storage. workers: trainings at once, each in a process; ray: address of a Ray cluster to train on, or
+        "local"; gpus: GPUs per training on Ray, such as .25.
     output: the folder, in which the same sweep goes on. None: runs/sweep-METHOD-DIGEST, the same for the same search.
-    method and all others: as in `train`, of every trial. Test data are not read.
+    method and all other arguments: as in `train`, for every trial. Test data are not read.
 
     Nothing is printed; a trial that failed is a StsbenchWarning. Needs optuna (pip install stsbench[jobs]). Raises
-    StsbenchError, one line, and where no trial is complete.
+    StsbenchError, one line, for wrong arguments or inputs, and where no trial is complete.
 
     >>> import stsbench
     >>> grid = {"training.learning_rate": [1e-5, 1e-4]}
@@ -215,7 +215,7 @@ def sweep(
 
 
 def _recipe_file(recipe: Recipe) -> str:
-    """Return a file with this recipe, in the cache, for processes that are told a path."""
+    """Write this recipe to a file in the cache, and return its path, for processes that take a path."""
     text = resolved_yaml(recipe)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     name = f"{recipe.name.replace('/', '-')}.yaml"
@@ -227,7 +227,7 @@ def _recipe_file(recipe: Recipe) -> str:
 
 
 class _Trial(BaseModel):
-    """What is drawn of a trial."""
+    """The part of a trial that is drawn."""
 
     values: dict[str, bool | _Number | str | None] = Field(min_length=1)
     score: float | None
@@ -235,7 +235,7 @@ class _Trial(BaseModel):
 
 
 class _Trials(BaseModel):
-    """What is drawn of trials.json."""
+    """The part of trials.json that is drawn."""
 
     by: str
     trials: list[_Trial]
@@ -248,10 +248,10 @@ class _Trials(BaseModel):
 
 
 def figure(folders: Sequence[Path]) -> Any:
-    """Return a matplotlib figure of one sweep's folder: a heat map of a grid of two keys, the best framed; else each trial
-    as a point over each key. Trials of equal values are averaged in the map.
+    """Return a matplotlib figure of one sweep's folder: for a grid of two keys a heat map with the best cell framed, else
+    a scatter plot of scores for each key. The map averages trials with equal values.
 
-    Raises StsbenchError where a folder holds no sweep, or none of its trials has a score.
+    Raises StsbenchError where the folder holds no sweep, or none of its trials has a score.
     """
     if len(folders) > 1:
         raise StsbenchError(f"sweep draws one sweep, not {len(folders)}")
@@ -280,7 +280,7 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def _ordered(values: set[Any]) -> list[Any]:
-    """Return numbers by size, then words."""
+    """Return the values sorted: numbers by size, then all others as text."""
     numbers = [value for value in values if not isinstance(value, str | None)]
     return sorted(numbers) + sorted(values - set(numbers), key=str)
 

@@ -194,7 +194,7 @@ def _in_dtype(meta: Any, dtype: str) -> dict[str, Any]:
 
 
 def _set_length(model: Any, name: str, length: int) -> None:
-    """Texts at so many tokens. EncoderError: its class has a length of its own, or it has fewer positions."""
+    """Set the limit of tokens. Raises EncoderError if the model's class has its own limit, or fewer positions."""
     library = library_model(model)
     if library is None or not decides_by_prompt(model):
         runs = f"mteb's {type(model).__name__}, which runs {name}"

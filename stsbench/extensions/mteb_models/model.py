@@ -1,4 +1,4 @@
-"""`mteb:NAME`: a model that mteb registers, loaded and called by mteb's own code."""
+"""`mteb:NAME`: an encoder of mteb's registry, loaded and called by mteb's own code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
 _LIBRARIES = ("mteb", "sentence-transformers", "transformers", "torch")
-_CHUNK, _BATCH = 1024, 32  # texts between two reports of progress; texts a batch, mteb's default
+_CHUNK, _BATCH = 1024, 32  # texts between two reports of progress; texts per batch, mteb's default
 _PLAIN = "STS", "", None
 
 
@@ -68,13 +68,13 @@ def _generic(kind: str) -> Any:
 
 
 class MtebModel(Encoder):
-    """A text is given to it as one of a task of mteb, by which it chooses prompts, instructions and adapters: where nothing
-    else is asked for as one of an STS task; a query or a document as one of a Retrieval task."""
+    """An encoder of mteb's registry. It gets each text with a task of mteb, by which it chooses prompts, instructions and
+    adapters: by default an STS task, for queries and documents a Retrieval task."""
 
     usage = "mteb:NAME: a model that mteb registers, by mteb's own code"
 
     def __init__(self, registered: Registered, options: EncoderOptions) -> None:
-        """Raise EncoderError, one line: it cannot be loaded, or does not honour an option."""
+        """Load the model. Raises EncoderError, one line, if it cannot be loaded, or does not honour an option."""
         self.registered, self.options, self.notes = registered, options, registered.notes
         self._opened = Opened(registered.sources, native=True) if registered.sources else None
         with self._opened or nullcontext():
@@ -96,13 +96,13 @@ class MtebModel(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """Return `mteb:NAME`, NAME as in mteb's registry."""
+        """Return the encoder `mteb:NAME`, NAME as in mteb's registry."""
         with undisturbed() as mteb, quiet():
             return cls(find_registered(argument, options, mteb), options)
 
     @property
     def device(self) -> torch.device:
-        """Return that of the model in it."""
+        """Return the device of mteb's model."""
         import torch
 
         device = getattr(getattr(self.model, "model", None), "device", None)
@@ -110,16 +110,16 @@ class MtebModel(Encoder):
 
     @property
     def identity(self) -> EncoderSpec:
-        """Return whatever the task: how it reads any text. What it puts before those of a task follows from mteb's
-        loader."""
+        """Return the spec without a task, the same for all tasks: a task's prompt follows from mteb's loader, which it
+        holds."""
         return replace(self._plain)
 
     def for_task(self, task: TextTask) -> Encoder:
-        """Return the same model as it reads texts of a task; of no known type as it reads any text."""
+        """Return the same model for texts of a task; for a task of an unknown type, as for any text."""
         return self._copy((task.type or _PLAIN[0], task.name, None), task.metadata)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """Return the same model as it reads queries or documents of its task; what it puts before them is its own affair."""
+        """Return the same model for queries or documents of its task; mteb's model chooses the prompt itself."""
         if prompt is not None or role == self._task[2]:
             return self
         if self._task == _PLAIN:
@@ -132,7 +132,7 @@ class MtebModel(Encoder):
         return Counts(count_parameters(loaded) if hasattr(loaded, "parameters") else None)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d) vectors. EncoderError: whatever the model's own code raises, or what are no n vectors."""
+        """Return float32 (n, d) vectors. Raises EncoderError for any error of the model's code, or other than n vectors."""
         vectors: Any = None
         for rows in self._batches(texts):
             part = self._encode([texts[row] for row in rows], _BATCH)
@@ -148,7 +148,7 @@ class MtebModel(Encoder):
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
 
     def encode_batches(self, inputs: Any, **task: Any) -> Any:
-        """Return float32 (n, d) of what mteb gives to its models, with all of its columns."""
+        """Return float32 (n, d) vectors of mteb's batches, passed on with all of their columns."""
         with self._calling(), self._opened or nullcontext():
             returned = self.model.encode(inputs, **task)
         return as_matrix(returned, len(inputs.dataset), self.spec.name)
@@ -184,7 +184,7 @@ class MtebModel(Encoder):
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
-        """Around the model's own code. EncoderError, one line: whatever it raises."""
+        """Run the model's own code in the block. Raises EncoderError, one line, for any error of it."""
         name = self.registered.name
         try:
             with (undisturbed(), guarded(name, self.options.trust_remote_code, self.options.offline),
@@ -192,7 +192,7 @@ class MtebModel(Encoder):
                 yield
         except StsbenchError:
             raise
-        except Exception as error:  # several hundred models have errors of their own
+        except Exception as error:  # several hundred models raise errors of any kind
             raise EncoderError(f"{name} cannot encode: {type(error).__name__}: {first_line(error)}") from error
 
     def _copy(self, task: tuple[str, str, str | None], metadata: Any = None) -> Encoder:
@@ -201,7 +201,7 @@ class MtebModel(Encoder):
         return self if other.spec == self.spec else other
 
     def _read(self, task: tuple[str, str, str | None], metadata: Any = None) -> None:
-        """From now on texts are those of a task: (its type, its name, their role)."""
+        """Set the task of the texts from now on: (type, name, role)."""
         with self._calling():
             from mteb.types import PromptType
 
@@ -232,14 +232,14 @@ class MtebModel(Encoder):
         return sorted(commits - {self.registered.meta.revision})
 
     def _limit(self) -> int | None:
-        """Return tokens that a text is cut at, where sentence-transformers cuts it."""
+        """Return the limit of tokens, where sentence-transformers truncates texts; else None."""
         if self.library is None or not getattr(self.library.tokenizer, "is_fast", False):
             return None
         length = self.library.max_seq_length
         return length if isinstance(length, int) and length < 1_000_000 else None
 
     def _probe(self) -> None:
-        """Find out the width, and whether texts may stand beside longer ones. EncoderError: an option was not honoured."""
+        """Find out the dimension, and whether texts may share a batch. Raises EncoderError for an option without effect."""
         short = self._encode([batching.SHORT], 1)
         width, asked = short.shape[1], self.options.truncate_dim
         if asked is not None and width != asked:

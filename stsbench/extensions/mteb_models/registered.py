@@ -1,4 +1,4 @@
-"""Which of the models that mteb registers is meant, whether it gives one vector a text, and what identifies it."""
+"""Find a model in mteb's registry, check that it gives one vector per text, and identify it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def refusal(meta: Any) -> str | None:
-    """Return why a model that mteb registers is no encoder of texts, as the end of a sentence; None: it is one."""
+    """Return why a registered model is not a text encoder, as the end of a sentence; None if it is one."""
     if meta.loader is None:
         return "is registered by mteb for its results alone: mteb has nothing that runs it"
     if "dense" not in meta.model_type and (others := [_OTHERS[kind] for kind in meta.model_type if kind in _OTHERS]):
@@ -44,8 +44,7 @@ def refusal(meta: Any) -> str | None:
 
 
 def needs_code(meta: Any) -> bool:
-    """Return whether mteb's loader asks for the code of a model's repository: in its arguments, its defaults or its own
-    lines."""
+    """Return whether mteb's loader runs code of a model's repository, by its arguments, its defaults or its source."""
     loader = getattr(meta.loader, "func", meta.loader)
     if loader is None:
         return False
@@ -58,7 +57,7 @@ def needs_code(meta: Any) -> bool:
 
 @cache
 def _written_with_code(loader: Any) -> bool:
-    """Return whether a loader's defaults or lines ask for a repository's code."""
+    """Return whether a loader's defaults or its source ask for a repository's code."""
     default = inspect.signature(loader).parameters.get("trust_remote_code")
     if default is not None and default.default is True:
         return True
@@ -81,7 +80,7 @@ def _asks(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Registered:
-    """A model as mteb is to load it. meta: mteb's ModelMeta, its revision the one that is asked for."""
+    """A model to be loaded by mteb. meta: mteb's ModelMeta, with the requested revision."""
 
     meta: Any
     name: str  # as the user wrote it
@@ -91,7 +90,7 @@ class Registered:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what mteb loads: its name, revision and loader, and a digest of all that the loader is given."""
+        """Return the model's name, revision and loader, and a digest of the loader's arguments."""
         meta, loader = self.meta, self.meta.loader
         arguments = {**getattr(loader, "keywords", {}), **meta.loader_kwargs}
         text = json.dumps(plain(arguments), sort_keys=True)
@@ -102,8 +101,8 @@ class Registered:
 
 
 def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Registered:
-    """Return the registered model called `argument`. EncoderError, one line: there is none, it is no encoder of texts, it
-    needs code that nobody has allowed, or an option does not apply."""
+    """Return the registered model named `argument`. Raises EncoderError, one line, if it is unknown, is not a text encoder,
+    needs code that is not allowed, or an option does not apply."""
     meta = _meta(argument, mteb)
     for name in CHANGING:
         if name not in _HONOURED and getattr(options, name) != getattr(EncoderOptions, name):
@@ -135,7 +134,7 @@ def find_registered(argument: str, options: EncoderOptions, mteb: Any) -> Regist
 
 
 def _meta(name: str, mteb: Any) -> Any:
-    """Return mteb's ModelMeta. EncoderError: it registers no such model, with the closest names."""
+    """Return mteb's ModelMeta. Raises EncoderError, with the closest names, for an unknown model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model that was renamed
         try:
@@ -157,8 +156,8 @@ def _sources(folder: Path, offline: bool) -> tuple[Path, ...]:
 
 
 def _commit(name: str, revision: str, offline: bool) -> str:
-    """Return the commit that a branch, tag or commit stands for now. EncoderError: there is none, or the Hub cannot be
-    asked."""
+    """Return the present commit of a branch, tag or commit. Raises EncoderError if it does not exist, or the Hub is
+    unreachable."""
     if _COMMIT.fullmatch(revision):
         return revision
     from huggingface_hub import snapshot_download
@@ -178,7 +177,7 @@ def hub_messages(name: str, revision: str | None, offline: bool) -> dict[str, An
 
 
 def plain(value: Any) -> Any:
-    """Return a loader's argument as JSON holds it: functions by their name and the digest of their lines."""
+    """Return a loader's argument as JSON data: a function as its name and a digest of its source."""
     if isinstance(value, enum.Enum):
         return plain(value.value)
     if isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""What data share with test sets: sentences of a set, texts of a training file."""
+"""Overlap with test sets (leakage): sentences that a data set, or texts that a training file, shares with them."""

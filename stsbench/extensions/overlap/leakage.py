@@ -1,5 +1,5 @@
-"""What data share with test sets: texts that a training file holds, equal, equal but for case and punctuation, or near
-duplicates; and sentences of one set of scored pairs."""
+"""Leakage of test sets: their texts in a training file, exact, up to case and punctuation, or as near duplicates; and
+sentences that sets of scored pairs share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stsbench.data.text.rows import READERS, USUAL, delimiters, file_format, sep
 from stsbench.errors import DataError, StsbenchError
 from stsbench.metrics.bootstrap import distinct
 
-NEAR = 0.7  # Jaccard of the character 4-grams from which on two texts are near duplicates
+NEAR = 0.7  # least Jaccard similarity of character 4-grams of near duplicates
 _GRAM = 4
 _HASHES, _BANDS = 64, 16  # texts whose Jaccard is .7 share a band in 99 % of cases, those of .5 in 64 %
 Words = NDArray[np.uint64]
@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """Counts of distinct normalised sentences of `target`, and of its pairs, a user's own that repeat counted once."""
+    """Counts of a set's distinct normalised sentences and of its pairs; a user's repeated pairs count once."""
 
     target: str
     others: tuple[str, ...]
@@ -46,7 +46,7 @@ class OverlapReport:
 
 
 def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
-    """Return what share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
+    """Return the overlap of `target`'s distinct sentences with `others`; sentences of punctuation alone do not count.
 
     Raises DataError for a set that does not hold scored pairs.
     """
@@ -77,7 +77,7 @@ def leakage(path: Path, tests: Sequence[DataSet], *, near: float | None = NEAR) 
 
 
 def _training_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of every text of a file; a header is no row. DataError: none of its rows holds a text."""
+    """Yield (line, text) of every text of a file, without its header. Raises DataError where no row holds a text."""
     rows = texts = 0
     for line, cells in _training_rows(path):
         rows += 1
@@ -152,7 +152,7 @@ class NearTexts(KnownTexts):
 
 
 def jaccard(one: str, other: str) -> float:
-    """Return the share of the character 4-grams of two texts that both have."""
+    """Return the Jaccard similarity of two texts' character 4-grams."""
     first, second = ({text[i : i + _GRAM] for i in range(len(text) - _GRAM + 1)} for text in (one, other))
     return len(first & second) / len(first | second) if first or second else 0.0
 

@@ -1,1 +1,1 @@
-"""Models that compare two texts by more than a vector of each."""
+"""Models that score pairs of texts directly: cross-encoders and late interaction."""

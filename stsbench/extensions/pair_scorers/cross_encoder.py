@@ -1,4 +1,4 @@
-"""`cross-encoder:FOLDER`: a classifier that reads both texts of a pair together, and what comparing by it means."""
+"""`cross-encoder:FOLDER`: a cross-encoder, which reads both texts of a pair together, and similarity by its scores."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WITHOUT_LIMIT = 1_000_000
 
 
 class CrossEncoder(PairModel):
-    """A sequence classifier of one label; its activation is what the folder declares, else the sigmoid."""
+    """A sequence classifier with one label; its activation is the folder's, by default the sigmoid."""
 
     usage = "cross-encoder:FOLDER: a model that reads two texts together and scores the pair (extra st)"
     kind = "cross-encoder"
     text_similarities = ("cross-encoder", "symmetric-cross-encoder")
 
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
-        """Return the library's CrossEncoder. EncoderError: no classifier, several labels, or weights that it lacks."""
+        """Return the library's CrossEncoder. Raises EncoderError for another model, several labels, or missing weights."""
         from sentence_transformers import CrossEncoder as Library
         from transformers import AutoModelForSequenceClassification
 
@@ -57,7 +57,7 @@ class CrossEncoder(PairModel):
         return {"activation": type(self.model.activation_fn).__name__}
 
     def compare(self, first: Sequence[str], second: Sequence[str]) -> Compared:
-        """Return the scores of n pairs, in the order in which their texts are given, after the activation."""
+        """Return the scores of n pairs after the activation, each pair read in the given order."""
         pairs = list(zip(first, second, strict=True))
         limit, prompt = self.limit("query") or _WITHOUT_LIMIT, self.model.prompts.get(self.model.default_prompt_name) or ""
         whole = [prompt + text for text in first]  # as the library puts it
@@ -67,7 +67,7 @@ class CrossEncoder(PairModel):
 
 
 def compare(encoder: Encoder, first: Sequence[str], second: Sequence[str]) -> Compared:
-    """Return a cross-encoder's scores of n pairs as they are given. EncoderError: the encoder is none."""
+    """Return a cross-encoder's scores of n pairs in the given order. Raises EncoderError for another encoder."""
     if not isinstance(encoder, CrossEncoder):
         raise EncoderError(f"--similarity cross-encoder is for --model cross-encoder:FOLDER, and {encoder.spec.name} is "
                            "none")

@@ -1,4 +1,4 @@
-"""A model folder without one vector a text, loaded and run by sentence-transformers."""
+"""Base class of models that score pairs, loaded and run by sentence-transformers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HONOURED = ("max_length", "dtype", "revision", "trust_remote_code")
 
 
 class PairModel(Encoder):
-    """A folder or Hub id whose model scores pairs. A subclass says how it is opened and what a record says of it."""
+    """A folder or Hub id whose model scores pairs. Subclasses define how it is opened and described in records."""
 
     kind: str
     cacheable = False
@@ -57,7 +57,7 @@ class PairModel(Encoder):
 
     @abstractmethod
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
-        """Return the library's model of a folder, by these arguments. EncoderError: it is of another kind."""
+        """Return the library's model of a folder, opened with these arguments. Raises EncoderError for another kind."""
 
     def limit(self, role: str) -> int | None:
         """Return the most tokens that are read of a text in a role, or of both texts together; None for no limit."""
@@ -74,11 +74,11 @@ class PairModel(Encoder):
             raise EncoderError(f"{self.name} stores no {missing[0]}: its scores would be random")
 
     def described(self) -> dict[str, Any]:
-        """Return what a record says of how it scores."""
+        """Return facts on the scoring for records."""
         return {}
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Raise EncoderError: there is no vector of a text."""
+        """Raise EncoderError, as the model has no vectors of single texts."""
         raise EncoderError(f"{self.name} gives no vector of a text: it scores pairs (--similarity "
                            f"{' or '.join(self.text_similarities)})")
 
@@ -110,7 +110,7 @@ class PairModel(Encoder):
         return model.eval()
 
     def _watched(self, work: Any) -> Any:
-        """Return what `work` returns. EncoderError: the folder's files have changed since it was loaded."""
+        """Return the result of `work`. Raises EncoderError if the folder's files have changed since it was loaded."""
         with self._opened:
             made = work()
         self._opened.check(self.name)

@@ -33,7 +33,7 @@ class MultiVector(PairModel):
     text_similarities = ("maxsim", "meanmaxsim", "symmetric-maxsim")
 
     def open(self, folder: Path, how: dict[str, Any]) -> Any:
-        """Return the library's MultiVectorEncoder. EncoderError: the folder is of another kind of model."""
+        """Return the library's MultiVectorEncoder. Raises EncoderError for a folder with another kind of model."""
         from sentence_transformers import MultiVectorEncoder
 
         declared = read_settings(folder / "config_sentence_transformers.json").get("model_type")
@@ -50,7 +50,7 @@ class MultiVector(PairModel):
         return model
 
     def limit(self, role: str) -> int | None:
-        """Return that of the role, else the tokenizer's."""
+        """Return the most tokens of a text in the role, else the tokenizer's limit."""
         first = self.model[0]
         expansion = getattr(first, "query_expansion", None) if role == "query" else None
         if expansion is not None and expansion["strategy"] == "fixed":  # to which a query is filled up, or cut
@@ -66,7 +66,7 @@ class MultiVector(PairModel):
         whole = [(prompts.get(names[0]) or "") + text for text in texts]
         lengths = [len(ids) for ids in self.model.tokenizer(whole, verbose=False)["input_ids"]]
         cut = np.array([limit is not None and length > limit for length in lengths])
-        return [rows.astype(np.float32) for rows in vectors], cut  # a sum of many in float16 would make ties
+        return [rows.astype(np.float32) for rows in vectors], cut  # sums in float16 would have ties
 
 
 Read = dict[str, tuple[Tokens, bool]]  # text -> its token vectors, and whether it was cut

@@ -1,4 +1,4 @@
-"""A canary: a small file of texts and an encoder's vectors, which says later whether it still gives them."""
+"""Canary files: a few texts with an encoder's vectors, to check later whether the encoder still gives the same vectors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from stsbench.extensions.parity.result import Parity
 from stsbench.extensions.parity.texts import ProbeTexts
 from stsbench.files import atomic_write
 
-_ABOUT = "about"  # the array of the archive that says of which encoder the vectors are, as JSON
+_ABOUT = "about"  # the archive's array that describes the encoder, as JSON
 
 
 def make_canary(
     model: Any, path: str | Path, *, texts: Any = None, options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
-    """Write the vectors of `model` for some 118 texts of every kind, or for `texts`, and what the model is.
+    """Write the vectors of `model` for the package's some 118 probe texts, or for `texts`, with a description of the model.
 
-    model: what `load_encoder` takes, options: its options, for a name; path: an .npz file, which `vectors:FILE` reads, too;
-    texts: as of `parity`. Returns the path. Raises StsbenchError where the model gives a text no vector.
+    model, options: as for `load_encoder`, options only for a name; path: an .npz file, which `vectors:FILE` reads, too;
+    texts: as for `parity`. Returns the path. Raises StsbenchError where the model has no finite vector for a text.
 
     >>> from stsbench.extensions.parity.canary import check_canary, make_canary
     >>> path = make_canary("lexical:char-ngrams", "canary.npz", texts=["a small boat", "two boats"])
@@ -57,10 +57,10 @@ def check_canary(
     model: Any, path: str | Path, *, options: Mapping[str, Any] = MappingProxyType({}), tolerance: str = "float32",
     why: bool = True, log: Callable[[str], None] = lambda line: None,
 ) -> Parity:
-    """Return whether `model` gives the vectors that `make_canary` wrote, and if not, what the canary's did otherwise: A is
-    the model as it is now, B the canary.
+    """Return the comparison of `model` as it is now (A) with the vectors that `make_canary` wrote (B): whether they are
+    equal, and if not, why.
 
-    options, tolerance, why: as of `parity`. Raises StsbenchError for a file that is no canary.
+    options, tolerance, why: as for `parity`. Raises StsbenchError for a file that is not a canary.
     """
     about, texts = _read(Path(path))
     log(f"the canary {path} is of {about['created'][:10]}: {about['encoder']}")

@@ -1,4 +1,4 @@
-"""`stsbench parity`: whether one encoder gives another one's vectors, and why not."""
+"""`stsbench parity` and `stsbench canary`: whether two encoders give the same vectors, and why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from stsbench.cli.options import Command, add_options
 from stsbench.extensions.parity.options import ParityOptions
 
-DIFFERING = 3  # the exit code of a comparison that was made, and found a difference
+DIFFERING = 3  # exit code of a comparison that found a difference
 
 
 @click.command(
@@ -56,7 +56,7 @@ def parity_(
 def canary() -> None:
     """Keep a model's vectors of a few texts in a small file, and say later whether model, server or export still gives them.
 
-    The other one need not be there any more.
+    The model that the vectors were kept of need not exist any more.
     """
 
 

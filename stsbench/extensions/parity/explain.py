@@ -1,8 +1,8 @@
-"""Which changes of A give B's vectors: one of them, or two.
+"""Search for the changes of A, one or two, that give B's vectors.
 
-A change is a cause where A changed so has B's vectors, each of them, within the tolerance. What is computed in other places
-than here (int8, bfloat16 by another program) cannot be had again number by number: there B's differences are compared with
-those that the same rounding makes here, and the cause is said to be consistent with them, not proven.
+A change is a cause if the changed A has B's vector for every text, within the tolerance. Rounding by other programs (int8,
+bfloat16) cannot be reproduced exactly: B's differences are then compared with those that the same rounding makes in A, and
+the cause is reported as consistent with them, not as proven.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from stsbench.extensions.parity.parts import NORMALIZE, moved
 from stsbench.extensions.parity.variant import OTHER, Sealed, Variant, Workshop
 from stsbench.wording import counted
 
-_SCREENED = 12  # texts on which a hypothesis is tried first: what fails there cannot explain all
+_SCREENED = 12  # texts on which a hypothesis is tried first: one that fails on them cannot explain all
 _FIRST = 5  # hypotheses that a second one is added to
 _PART = 0.02  # the least share of the squared distances that a partial cause takes away
-_NEAREST = 0.2  # from which on a change that explains nothing whole is worth a word
-_ROWS = 2000  # texts of which another order is looked for
-# Of the differences by rounding: how alike in direction, and in size; docs/how-to/parity.md has what was measured.
+_NEAREST = 0.2  # the least share of the squared distances from which a change that explains only a part is reported
+_ROWS = 2000  # most differing rows for which another order is looked for
+# Bounds for differences by rounding, on their correlation and their ratio of sizes; docs/how-to/parity.md has measurements.
 _LIKE, _SMALLEST, _LARGEST = 0.35, 0.5, 2.0
-_SPREAD = 4  # times as far as the farthest text by the same rounding a text of B's may be
+_SPREAD = 4  # B's largest distance may be so many times the largest one by the same rounding of A
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What B does otherwise. certain: A changed so has B's vectors; otherwise their difference is like that of such a
-    rounding. or_else: what gives the same vectors of these texts."""
+    """A difference between B and A. certain: the changed A has B's vectors; if False, B's differences only resemble those of
+    such a rounding. or_else: other changes that give the same vectors of these texts."""
 
     kind: str
     words: str
@@ -48,10 +48,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explanation:
-    """causes: which together give B's vectors; none where nothing that was tried does.
+    """The result of a search. causes: together they give B's vectors; () where nothing that was tried does.
 
-    residual: the largest distance of directions that is left; tried: every hypothesis, in words; nearest: the one that takes
-    most away where none explains, with its share of the squared distances.
+    residual: the largest remaining distance of directions; tried: every hypothesis, in words; nearest: where no hypothesis
+    explains B, the one that explains the largest share of the squared distances, with that share.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -62,7 +62,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _State:
-    """A variant of A, its vectors of all texts, B's in their order, the distances, and what led to it."""
+    """A variant of A with its vectors, B's vectors (reordered if order is a cause), their distances, the causes so far."""
 
     variant: Variant
     vectors: Floats
@@ -74,13 +74,13 @@ class _State:
 def explain(
     shop: Workshop | Sealed, texts: tuple[str, ...], a: Floats, b: Floats, tolerance: float, rough: float
 ) -> Explanation:
-    """Return what gives the vectors b (n, k) of n texts, of which A has a (n, d). rough: what may pass for rounding of 8
-    bits."""
+    """Return the explanation of B's vectors b (n, k) by changes of A, whose vectors are a (n, d). tolerance: distance that
+    counts as equal; rough: the same for rounding to few bits."""
     return Search(shop, texts, tolerance, rough).run(_State(Variant(), a, b, _fit(a, b)))
 
 
 def reordered(vectors: Floats, b: Floats, tolerance: float) -> bool:
-    """Return whether b has the rows of `vectors` in another order."""
+    """Return whether b consists of the rows of `vectors` in another order."""
     state = _State(Variant(), vectors, b, _fit(vectors, b))
     ordered = None if state.fit.explains(tolerance) else _ordered(state, tolerance)
     return ordered is not None and ordered.fit.explains(tolerance)
@@ -90,8 +90,8 @@ def lengths_cause(
     shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, a: Floats, vectors: Floats, b: Floats,
     tolerance: float,
 ) -> Cause | None:
-    """Return why vectors of the same directions have other lengths; None where they have not. a: A's own, of which is
-    said what A does; vectors: the variant's."""
+    """Return why b's vectors have other lengths than the variant's `vectors`, of the same directions; None where lengths
+    agree. a: the vectors of A itself, which tell whether A normalises."""
     if same_lengths(vectors, b, tolerance) or (unit(a) and unit(b)):
         return None
     steps = shop.parts.steps if isinstance(shop, Workshop) else ()
@@ -109,14 +109,14 @@ def lengths_cause(
 
 
 class Search:
-    """The search for one explanation."""
+    """One search for an explanation of B's vectors."""
 
     def __init__(self, shop: Workshop | Sealed, texts: tuple[str, ...], tolerance: float, rough: float) -> None:
         self.shop, self.texts, self.tolerance, self.rough = shop, texts, tolerance, rough
         self.tried: dict[str, None] = {}
 
     def run(self, start: _State) -> Explanation:
-        """From A as it is."""
+        """Return the explanation found from `start`, A as it is: one change or two, and a cause of other lengths."""
         shares: dict[Hypothesis, float] = {}
         end = self._step(start, shares) or self._two(start, shares)
         if end is None:
@@ -130,7 +130,7 @@ class Search:
         return Explanation(causes, float(end.fit.distance.max()), tuple(self.tried))
 
     def _step(self, state: _State, shares: dict[Hypothesis, float]) -> _State | None:
-        """Return the state after one change more, which explains B; with `shares` filled by what each one takes away."""
+        """Return the state after one more change that explains B, or None. Fills `shares`: hypothesis -> share explained."""
         known = hypotheses(self.shop, state.b.shape[1])
         near = state.fit.distance <= self.tolerance
         level = self.tolerance if near.any() else self.rough
@@ -148,7 +148,7 @@ class Search:
         return self._rough(state, [one for one in known if one.rough])
 
     def _exact(self, state: _State, hypotheses: Sequence[Hypothesis], shares: dict[Hypothesis, float]) -> _State | None:
-        """After the first hypothesis that explains B, with those that do so as well."""
+        """Return the state after the first hypothesis that explains B, with all others that do as its alternatives."""
         rows = self._screen(state)
         before, ended = Fit(state.fit.distance[rows]), []
         for one in hypotheses:
@@ -163,7 +163,7 @@ class Search:
         if not ended:
             return None
         whole = [after for after in ended if same_lengths(after.vectors, state.b, self.tolerance)]
-        ended = whole or ended  # what gives the lengths as well needs no word on them
+        ended = whole or ended  # prefer those that explain the lengths, too
         words = tuple(dict.fromkeys(after.causes[-1].words for after in ended[1:]))
         return replace(ended[0], causes=(*ended[0].causes[:-1], replace(ended[0].causes[-1], or_else=words)))
 
@@ -179,14 +179,14 @@ class Search:
         return _State(variant, vectors, state.b, _fit(vectors, state.b), (*state.causes, cause))
 
     def _screen(self, state: _State) -> list[int]:
-        """Return some of the texts that differ, of all lengths."""
+        """Return indices of at most _SCREENED texts that differ, spread over all lengths."""
         off = np.flatnonzero(state.fit.distance > self.tolerance)
         order = off[np.argsort([len(self.texts[i]) for i in off], kind="stable")]
         chosen = np.linspace(0, len(order) - 1, min(_SCREENED, len(order))).round().astype(int)
         return list(dict.fromkeys(order[chosen].tolist()))
 
     def _rough(self, state: _State, hypotheses: Sequence[Hypothesis]) -> _State | None:
-        """After the rounding whose differences are most like B's, where any are like them."""
+        """Return the state after the rounding whose differences correlate best with B's; None where none is close enough."""
         best: tuple[float, _State] | None = None
         for one in hypotheses:
             after = self._after(state, one)
@@ -206,7 +206,7 @@ class Search:
         return None if best is None else best[1]
 
     def _two(self, start: _State, shares: dict[Hypothesis, float]) -> _State | None:
-        """After two changes: each of the best ones, and a second."""
+        """Return the state after two changes that explain B, the first one of the best single changes; None without any."""
         best = sorted((one for one in shares if shares[one] > _PART), key=lambda one: -shares[one])[:_FIRST]
         firsts = [_ordered(start, self.tolerance), *(self._after(start, one) for one in best)]
         for state in firsts:
@@ -218,7 +218,7 @@ class Search:
 
 
 def _ordered(state: _State, tolerance: float) -> _State | None:
-    """With the rows that differ put in the order that fits best; None where there are too many, or only one."""
+    """Return the state with B's differing rows in the best order; None for one row, too many rows, or if no row moves."""
     off = np.flatnonzero(state.fit.distance > tolerance)
     comparable = state.vectors.shape == state.b.shape and np.isfinite(state.b[off]).all()
     if not comparable or not 1 < len(off) <= _ROWS or not np.isfinite(state.vectors[off]).all():
@@ -236,12 +236,12 @@ def _ordered(state: _State, tolerance: float) -> _State | None:
 
 
 def _fit(vectors: Floats, b: Floats) -> Fit:
-    """Of vectors of another width all texts are as far away as can be."""
+    """Return the distances of the vectors from b; 2, the largest, for vectors of another width."""
     return Fit(turned(vectors, b) if vectors.shape == b.shape else np.full(len(b), 2.0))
 
 
 def _moved_words(shop: Workshop | Sealed) -> str:
-    """Return how the weights of two known models differ."""
+    """Return in words how the weights of A's and B's models differ."""
     try:
         assert isinstance(shop, Workshop) and shop.other is not None
         differing, every, most = moved(shop.parts.model, shop.other.model)

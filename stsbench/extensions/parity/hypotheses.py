@@ -1,4 +1,4 @@
-"""What may be wrong with B, as changes of A."""
+"""Hypotheses on why B's vectors differ from A's, each as a change of A."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ POOLERS = (
     "cls", "mean", "last", "max", "weighted_mean", INSIDE, "cls+dense", "first_last:layer1", "first_last:embeddings",
     "last2", "cls_avg",
 )
-# Limits that programs have by default, or that people choose: tried where other faults hide which texts are cut.
+# Limits that are a program's default or common choices: tried where other faults hide which texts are cut.
 LIMITS = (32, 64, 75, 77, 100, 128, 192, 200, 256, 300, 350, 384, 500, 512, 1024, 2048, 4096, 8192, 32768)
-_TOGETHER = 4  # modules, every set of which may be missing
-_CLOSE = 200  # limits between the longest text that agrees and the shortest that does not
+_TOGETHER = 4  # number of modules up to which every subset is tried as missing
+_CLOSE = 200  # most limits that are tried between the longest text that agrees and the shortest that does not
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """kind: of part; words: what B does, where this holds; change: of A's variant.
+    """One possible difference. kind: of the part; words: what B does if it holds; change: makes A's variant do the same.
 
-    rough: the vectors cannot be computed again exactly, as other programs round at other places.
+    rough: B's vectors cannot be reproduced exactly, as other programs round at other points of the computation.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Hypothesis:
 
 
 def hypotheses(shop: Workshop | Sealed, width: int) -> list[Hypothesis]:
-    """Return all that needs no look at B's vectors, but for their width."""
+    """Return all hypotheses that depend on nothing of B's vectors but their width."""
     if isinstance(shop, Sealed):
         return [*_text("", shop.encoder.traits.prompts), *_finished(width)]
     parts = shop.parts
@@ -115,8 +115,8 @@ def _guess(kind: str, words: str, rough: bool = False, **change: object) -> Hypo
 
 
 def _left_out(names: list[str]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield which steps behind the pooling may be missing, in words and by number: each set of up to four, or each and
-    all. A Normalize at the end is of lengths alone: `explain.lengths_cause`."""
+    """Yield sets of steps after the pooling that may be missing, in words and as indices: every subset of up to four steps;
+    of more steps each one, and all. A final Normalize changes lengths alone, see `explain.lengths_cause`."""
     last = len(names) - 1 if names and names[-1] == NORMALIZE else len(names)
     shown = [name if names.count(name) == 1 else f"{name} {names[: at + 1].count(name)}" for at, name in enumerate(names)]
     sizes = range(1, last + 1) if last <= _TOGETHER else (1, last)
@@ -134,11 +134,11 @@ def _without(numbers: frozenset[int]) -> Callable[[Variant], Variant]:
 def limits(
     shop: Workshop | Sealed, texts: tuple[str, ...], variant: Variant, b: Floats, distance: Floats, tolerance: float
 ) -> list[Hypothesis]:
-    """Return other limits than the variant's. distance: (n,) of b's vectors from the variant's; up to `tolerance` they
-    agree.
+    """Return hypotheses on B's limit of tokens. distance: (n,) between b's vectors and the variant's, which agree up to
+    `tolerance`.
 
-    Texts that are not cut agree: the limit lies between the longest of them and the shortest other one, whose vectors are
-    computed at each limit there. Where none agrees, as other faults hide it, the usual limits are tried.
+    Texts that B does not cut agree, so its limit lies between the longest text that agrees and the shortest that does not,
+    for which every limit in between is tried. Where no text agrees, because of other faults, the usual limits are tried.
     """
     if isinstance(shop, Sealed) or bool((distance <= tolerance).all()):
         return []
@@ -169,7 +169,7 @@ def limits(
 def _distances(
     shop: Workshop, texts: tuple[str, ...], rows: Sequence[int] | NDArray[np.intp], variant: Variant, b: Floats
 ) -> Floats:
-    """Return (m,) of some texts' vectors from b's; as far as can be where the variant has none of b's width."""
+    """Return (m,) distances between the variant's and b's vectors of some texts; 2, the largest, where widths differ."""
     vectors, some = shop.vectors([texts[i] for i in rows], variant), b[list(rows)]
     return turned(vectors, some) if vectors is not None and vectors.shape == some.shape else np.full(len(rows), 2.0)
 

@@ -1,4 +1,4 @@
-"""How far two sets of vectors of the same texts are from each other, in directions, lengths and points of a score."""
+"""Distances between two encoders' vectors of the same texts: in direction, in length, and in points of a score."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stsbench.extensions.parity.options import ParityOptions
 from stsbench.metrics.paired import Difference
 
 Floats = NDArray[np.float64]
-# How far the direction of a text's vector may move, and by what share its length, where nothing but rounding differs. The
-# distance of two directions is sqrt(2 - 2 cos). docs/how-to/parity.md has what was measured.
+# By how much rounding alone may change a vector: the distance of the two directions, sqrt(2 - 2 cos), and the relative
+# difference of the lengths. docs/how-to/parity.md has the measurements behind the values.
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
-UNIT = 5e-3  # how far from 1 the length of a vector is that was scaled to 1, and then rounded to 16 bits
+UNIT = 5e-3  # by how much rounding to 16 bits may change the length of a vector that was normalised to 1
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5)
-_BOARD = "cannot enter the public leaderboard"  # a warning of no interest here
+_BOARD = "cannot enter the public leaderboard"  # part of a warning that says nothing about the comparison
 EQUIVALENT, UNEQUAL, OPEN = "equivalent", "not equivalent", "undecided"
 
 
@@ -32,15 +32,15 @@ def lengths(vectors: Floats) -> Floats:
 
 
 def directions(vectors: Floats) -> Floats:
-    """Return (n, d) vectors of length 1; zero vectors stay, and a text without a finite vector keeps none."""
+    """Return (n, d) vectors scaled to length 1; zero vectors stay zero, vectors with NaN or infinity stay not finite."""
     size = lengths(vectors)[:, None]
     with np.errstate(invalid="ignore"):
         return np.asarray(vectors / np.where(size == 0, 1, size))
 
 
 def turned(a: Floats, b: Floats) -> Floats:
-    """Return (n,) distances of the directions of a and b, (n, d): 0 for two zero vectors, infinite where one alone is
-    finite, and 0 where neither is."""
+    """Return (n,) distances of the directions of a and b, both (n, d): infinite where only one of two vectors is finite, 0
+    where neither is, and 0 for two zero vectors."""
     finite_a, finite_b = np.isfinite(a).all(1), np.isfinite(b).all(1)
     with np.errstate(invalid="ignore"):
         distance = lengths(directions(a) - directions(b))
@@ -48,28 +48,28 @@ def turned(a: Floats, b: Floats) -> Floats:
 
 
 def cosines(a: Floats, b: Floats) -> Floats:
-    """Return (n,) cosines in float64, computed of the distance, so that those close to 1 keep their digits; of a zero
-    vector 0, of two 1; NaN where one is not finite."""
+    """Return (n,) cosines in float64, computed from the distance, so that cosines close to 1 keep their digits: 0 where one
+    vector is zero, 1 where both are, NaN where one is not finite."""
     finite, zero = np.isfinite(a).all(1) & np.isfinite(b).all(1), (lengths(a) == 0) != (lengths(b) == 0)
     cosine = 1 - np.where(finite, turned(a, b), np.nan) ** 2 / 2
     return np.asarray(np.where(zero & finite, 0.0, cosine))
 
 
 def stretched(a: Floats, b: Floats) -> Floats:
-    """Return (n,) lengths of b as a share of a's: 1 for two zero vectors, NaN where one is not finite."""
+    """Return (n,) lengths of b divided by those of a: 1 for two zero vectors, NaN where one contains NaN."""
     size_a, size_b = lengths(a), lengths(b)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where((size_a == 0) & (size_b == 0), 1.0, size_b / size_a))
 
 
 def same_lengths(a: Floats, b: Floats, tolerance: float) -> bool:
-    """Return whether no length differs by more than the share `tolerance`, of texts that have a finite vector in both."""
+    """Return whether lengths of a and b agree within the relative `tolerance` for all texts with two finite vectors."""
     ratio = stretched(a, b)
     return bool((np.abs(ratio[np.isfinite(ratio)] - 1) <= tolerance).all())
 
 
 def unit(vectors: Floats, tolerance: float = UNIT) -> bool:
-    """Return whether all finite vectors but those of zeros have length 1, and there are some."""
+    """Return whether all finite vectors other than zero have length 1 within `tolerance`; False if there are none."""
     size = lengths(vectors)
     size = size[np.isfinite(size) & (size > 0)]
     return bool(len(size)) and bool((np.abs(size - 1) <= tolerance).all())
@@ -77,25 +77,25 @@ def unit(vectors: Floats, tolerance: float = UNIT) -> bool:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well vectors stand for B's: the distance of each text's directions."""
+    """How close vectors are to B's: the distance of the directions for each text."""
 
     distance: Floats  # (n,)
 
     def explains(self, tolerance: float) -> bool:
-        """Return whether no text is farther away."""
+        """Return whether all distances are within `tolerance`."""
         return bool((self.distance <= tolerance).all())
 
     def share(self, before: Fit) -> float:
-        """Of the squared distances that there were before, the share that is gone; below 0 where they have grown."""
+        """Return the share of `before`'s squared distances that is gone: 1 for all, below 0 where they have grown."""
         old = float((np.minimum(before.distance, 2) ** 2).sum())
         return 1 - float((np.minimum(self.distance, 2) ** 2).sum()) / old if old else 0.0
 
 
 def likeness(start: Floats, moved: Floats, b: Floats) -> tuple[float, float]:
-    """Return (correlation, size): whether b lies off `start` in the way that `moved` does, all (n, d).
+    """Return (correlation, size) of two changes of direction, from `start` to b and from `start` to `moved`, (n, d) each.
 
-    Of the differences of directions, from which the mean over the texts is taken: a shift that all texts share is alike in
-    much that has nothing in common. size: b's difference as a share of moved's. 0, 0 where one of them is none.
+    Both changes are centred over the texts, as a shift that all texts share looks alike for unrelated causes. size: the norm
+    of b's change divided by that of moved's. (0, 0) where a change is zero.
     """
     finite = np.isfinite(start).all(1) & np.isfinite(moved).all(1) & np.isfinite(b).all(1)
     base = directions(start[finite])
@@ -108,7 +108,7 @@ def likeness(start: Floats, moved: Floats, b: Floats) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Scores:
-    """One task, or the average: the scores a and b, b less a with its 95 % interval, and the verdict at a margin."""
+    """The scores of one task or the average, in points: a, b, b - a with its 95 % interval, and the verdict at a margin."""
 
     protocol: str
     metric: str
@@ -121,8 +121,8 @@ class Scores:
 
     @property
     def verdict(self) -> str:
-        """equivalent: the 95 % interval lies within +-margin, so that two one-sided tests at 2.5 % each say so (Schuirmann
-        1987); not equivalent: it lies wholly outside; else undecided."""
+        """Return "equivalent" where the 95 % interval lies within +-margin, as by two one-sided tests at 2.5 % each
+        (Schuirmann 1987), "not equivalent" where it lies wholly outside, else "undecided"."""
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
             return OPEN
@@ -132,8 +132,8 @@ class Scores:
 
 
 def measure_scores(encoders: Sequence[Encoder], options: ParityOptions) -> tuple[tuple[Scores, ...], tuple[str, ...]]:
-    """Return a row for each task of each protocol, the average last; and what a user must know of the two runs.
-    StsbenchError: nothing can be compared."""
+    """Return a row for each task of each protocol, the average last, and the remarks and warnings of the two runs. Raises
+    StsbenchError where a task has no score, or nothing can be compared."""
     assert options.protocols is not None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StsbenchWarning)

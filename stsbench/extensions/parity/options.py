@@ -1,4 +1,4 @@
-"""What `stsbench parity` and `stsbench.parity` take beside the two encoders."""
+"""The options of `stsbench parity` and `stsbench.parity`, besides the two encoders."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ParityOptions(SetOptions):
 
 
 def encoder_options(model: str, settings: Mapping[str, Any]) -> EncoderOptions:
-    """Return the options of one side: by their names in `load_encoder`; values may be text, yes and no included.
-    UsageError."""
+    """Return the options of one side, by their names in `load_encoder`; values may be text, such as yes or no. Raises
+    UsageError for an unknown option or an unreadable value."""
     kinds = {entry.name: get_type_hints(EncoderOptions)[entry.name] for entry in fields(EncoderOptions)}
     kinds.pop("model")
     made = {}

@@ -1,4 +1,4 @@
-"""Two encoders on the same texts: whether their vectors are equal, how far they are apart, and why."""
+"""Compare two encoders on the same texts: whether their vectors are equal, how far they are apart, and why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stsbench.wording import counted
 
 _ALWAYS = ("stsbench", "numpy")  # libraries whose version is stated of every encoder
 _ROUGH = TOLERANCES["bfloat16"]
-_ALONE = 12  # texts that are asked for alone, first
+_ALONE = 12  # texts that are first encoded each in a call of its own, before all are
 
 
 def parity(
@@ -39,15 +39,15 @@ def parity(
     protocols: str | Sequence[str] | None = None, tasks: str | Sequence[str] | None = None, margin: float = 0.1,
     resamples: int = 5000, data_dir: str | Path | None = None, sample: bool = False,
 ) -> Parity:
-    """Return whether B gives the vectors of A, on the same texts, and what it does otherwise, as `stsbench parity` does.
+    """Return whether B gives the vectors of A on the same texts, and if not, why, as `stsbench parity` does.
 
-    a: the reference, best one whose parts are known (a transformer, a folder of sentence-transformers); b: any encoder. Both
-    are what `load_encoder` takes; a_options, b_options: its options, for a name. texts: a file, one text a line, or a
-    program's; by default those of the package. tolerance: whose rounding counts as equal. why: look for the causes: A is
-    changed part by part until it gives B's vectors. protocols, tasks, data_dir, sample: as of `evaluate`; both are measured,
-    and their scores count as equal where the interval of their difference lies within +-margin points.
+    a: the reference, best an encoder whose parts are known (a transformer, a sentence-transformers folder); b: any encoder.
+    Both are as for `load_encoder`; a_options, b_options: its options, for encoders by name. texts: a file with one text per
+    line, or an iterable; default: the package's texts. tolerance: the type whose rounding counts as equal. why: look for the
+    causes by changing A part by part until it gives B's vectors. protocols, tasks, data_dir, sample: as for `evaluate`; both
+    are measured, and scores are equivalent where the interval of their difference lies within +-margin points.
 
-    StsbenchError, one line: an encoder that cannot be loaded, no text, an unknown option.
+    Raises StsbenchError, one line, for an encoder that cannot be loaded, no text, or an unknown option.
 
     >>> import stsbench
     >>> def halves(texts):
@@ -65,7 +65,7 @@ def compare_encoders(
     a: Any, b: Any, texts: str | Path | Iterable[str] | None, a_options: Mapping[str, Any], b_options: Mapping[str, Any],
     log: Callable[[str], None] = lambda line: None, **how: Any,
 ) -> Parity:
-    """Return what `parity` does. `log` gets the verdict before the search for its causes begins."""
+    """Return the same as `parity`. log: called with the verdict before the search for its causes begins."""
     names = {name: split_names(how[name]) for name in ("protocols", "tasks")}
     options = checked_options(ParityOptions, "parity", **{**how, **names})
     if not options.margin > 0:
@@ -90,7 +90,7 @@ def compare_encoders(
 
 
 def encoded(encoder: Encoder, texts: Sequence[str]) -> tuple[Floats, str | None]:
-    """Return float64 (n, d) vectors of n distinct texts, and why some have none: these are NaN."""
+    """Return float64 (n, d) vectors of n distinct texts, and the reason where some are not finite, else None."""
     try:
         vectors = dense(encoder.run(texts).vectors)
     except DegenerateError as error:
@@ -111,7 +111,7 @@ def _encode_single(encoder: Encoder, texts: Sequence[str]) -> Floats:
 
 
 def _side_options(side: Any, settings: Mapping[str, Any]) -> EncoderOptions | None:
-    """Return the options of a name; None of what is loaded. StsbenchError: options for that."""
+    """Return the options of an encoder by name; None for a loaded one. Raises StsbenchError for options of a loaded one."""
     if isinstance(side, str | Path):
         return encoder_options(str(side), settings)
     if settings:
@@ -138,10 +138,10 @@ def _verdict(a: Floats, b: Floats, tolerance: float) -> str:
 def _explained(
     encoders: Sequence[Encoder], texts: tuple[str, ...], a: Floats, b: Floats, tolerance: float
 ) -> tuple[Explanation | None, tuple[str, ...]]:
-    """Return what explains B, None where it is equal, and remarks: of what cannot be relied on, or less could be tried than
-    usual.
+    """Return the explanation of B's vectors, None where they are equal, and remarks on vectors that are not reproducible and
+    on changes that could not be tried.
 
-    First whether the same texts have the same vectors once more, and each alone: those are what is explained then."""
+    Both encoders first encode the texts again, together and each alone: vectors that depend on the batch are replaced."""
     equal = _verdict(a, b, tolerance) == EQUAL
     off = np.flatnonzero(turned(a, b) > tolerance) if a.shape == b.shape else np.zeros(0, np.intp)
     off = off if len(off) else np.arange(len(texts))
@@ -173,8 +173,8 @@ def _explained(
 def _steady(
     letter: str, encoder: Encoder, texts: tuple[str, ...], vectors: Floats, off: NDArray[np.intp], tolerance: float
 ) -> tuple[Floats, Cause | None]:
-    """Return the vectors that a side has whatever stands beside a text, and what is to be said where it is asked for
-    other ones: two calls differ, or a text alone has another vector than among others. off: the texts that matter."""
+    """Return a side's vectors, of each text alone where they depend on the batch, and the cause if they are not
+    reproducible: two calls differ, or the vectors depend on the batch. off: indices of the texts to check."""
     try:
         second, _ = encoded(encoder, texts)
         if (by := _moved(vectors, second)) > tolerance:
@@ -194,7 +194,7 @@ def _steady(
 
 
 def _moved(vectors: Floats, changed: Floats) -> float:
-    """Return how far two sets of vectors of the same texts are apart at most, in direction or in length."""
+    """Return the largest difference between two sets of vectors of the same texts, in direction or relative length."""
     if vectors.shape != changed.shape:
         return np.inf
     ratio = stretched(vectors, changed)
@@ -205,8 +205,8 @@ def _moved(vectors: Floats, changed: Floats) -> float:
 def workshop(
     a: Encoder, b: Encoder, texts: tuple[str, ...], vectors: Floats
 ) -> tuple[Workshop | Sealed, str]:
-    """Return where variants of `a` are made, which has these vectors itself; and a remark where its parts are not known,
-    or do not give them."""
+    """Return the maker of variants of `a`, whose vectors are given, and a remark where its parts are not known or do not
+    reproduce the vectors."""
     parts = take_apart(a)
     if parts is None:
         return Sealed(a), f"the parts of A ({a.spec.name}) are not known: little could be tried"

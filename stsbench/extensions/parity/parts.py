@@ -1,4 +1,4 @@
-"""The parts of a loaded encoder, where they are known: a transformers model, how its tokens are pooled, and what follows."""
+"""Take a loaded encoder apart: its transformers model, tokenizer, prompt, pooling, and the steps after pooling."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ NO_ADAPTER = "no adapter"
 
 @dataclass(frozen=True)
 class Parts:
-    """What turns texts into vectors, step by step."""
+    """The parts of an encoder that turn texts into vectors, in their order."""
 
     model: Any  # transformers' model
     tokenizer: Any
-    poolers: tuple[str, ...]  # whose vectors stand one behind another
+    poolers: tuple[str, ...]  # whose vectors are concatenated
     limit: int | None  # tokens, special ones included
     positions: int | None
-    template: Template = field(default_factory=Template)  # what stands around a text without its prompt
+    template: Template = field(default_factory=Template)  # without the prompt
     prompt: str = ""
-    prompts: Mapping[str, str] = field(default_factory=dict)  # stored ones by name
+    prompts: Mapping[str, str] = field(default_factory=dict)  # name -> stored prompt
     full_stop: FullStop = False
-    layer: int | None = None  # the hidden state that is pooled; None: as the pooler has it
+    layer: int | None = None  # the hidden state that is pooled; None: the pooler's default
     dense: Any = None  # for the pooler cls+dense
     token_pooler: Any = None  # a learned pooler
-    steps: tuple[tuple[str, Step], ...] = ()  # behind the pooling, by name
+    steps: tuple[tuple[str, Step], ...] = ()  # (name, function) after the pooling
     post: Any = None  # a fitted post-processing
 
 
 def take_apart(encoder: Encoder) -> Parts | None:
-    """Return the parts of an encoder; None for a kind, or for modules, that cannot be taken apart here."""
+    """Return the parts of an encoder; None for an encoder of another kind, or with modules of other kinds."""
     if isinstance(encoder, PostProcessed):
         inner = take_apart(encoder.base)
         return None if inner is None or encoder.spec.fitted_on is None else replace(inner, post=encoder.chain)
@@ -70,7 +70,7 @@ def _native(encoder: LazyEncoder) -> Parts | None:
 
 
 def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
-    """Return [Transformer, Pooling, others that read the pooled vector]."""
+    """Return the parts of a sentence-transformers model that begins with Transformer and Pooling; None for other models."""
     modules, config = list(encoder.model), encoder.config
     kinds = [type(module).__name__ for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or config.role is not None or encoder.traits.default_route is not None:
@@ -89,7 +89,7 @@ def _librarys(encoder: SentenceTransformerEncoder) -> Parts | None:
 
 
 def _finished(steps: Sequence[tuple[str, Step]], cut: int | None, rescale: bool) -> tuple[tuple[str, Step], ...]:
-    """With the user's own last steps."""
+    """Return the steps with the user's cut to `cut` dimensions and normalisation added."""
     more = [*steps, *([(f"the cut to {cut} numbers", lambda vectors: vectors[:, :cut])] if cut is not None else [])]
     return (*more, *([(NORMALIZE, _normalize)] if rescale else []))
 
@@ -119,8 +119,8 @@ def pooled_states(poolers: tuple[str, ...], layer: int | None) -> list[tuple[int
 
 @dataclass(frozen=True)
 class Int8:
-    """A scheme of int8: a scale for each row of a weight or for the whole of it; whether embeddings are rounded; and to how
-    many bits what goes into a linear layer is, 0 for not at all (dynamic quantisation: torch has 7, ONNX Runtime 8)."""
+    """A scheme of int8 quantisation. by_row: a scale for each row of a weight, else for the tensor; bits: of the inputs of
+    linear layers, 0 for float (dynamic quantisation: torch has 7, ONNX Runtime 8); embeddings: quantised, too."""
 
     by_row: bool
     bits: int = 0
@@ -128,7 +128,7 @@ class Int8:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Return the scheme in words, for messages."""
         layers = "linear layers and embeddings" if self.embeddings else "linear layers"
         dynamic = f", {self.bits} bits of what goes into a layer" if self.bits else ""
         return f"int8 weights of the {layers}, a scale for each {'row' if self.by_row else 'tensor'}{dynamic}"
@@ -140,7 +140,7 @@ INT8 = {scheme.words: scheme for scheme in (
 
 
 def changed(model: Any, how: str) -> Any:
-    """Return a copy of a transformers model with other weights: how is one of ROUNDED, INT8 or NO_ADAPTER."""
+    """Return a copy of a transformers model with changed weights: `how` is in ROUNDED, in INT8, or NO_ADAPTER."""
     import torch
 
     other = copy.deepcopy(model)
@@ -170,8 +170,7 @@ def _in_int8(model: Any, scheme: Int8) -> Any:
 
 
 def _steps(values: Any, count: int) -> Any:
-    """Return what goes into a layer, (n, ...), in steps between the least and the largest number of each text, 0 being
-    one."""
+    """Return a layer's input, (n, ...), rounded to multiples of 1 / `count` of each text's range of values, 0 included."""
     flat = values.flatten(1)
     low, high = flat.amin(1).clamp(max=0), flat.amax(1).clamp(min=0)
     size = ((high - low) / count).clamp_min(1e-12).view(-1, *[1] * (values.dim() - 1))
@@ -179,20 +178,21 @@ def _steps(values: Any, count: int) -> Any:
 
 
 def rounded(weight: Any, *, by_row: bool) -> Any:
-    """Return weights (out, in) as 255 steps between minus and plus the largest of them, of all or of a row: symmetric
-    int8."""
+    """Return weights (out, in) rounded to symmetric int8: 255 values between minus and plus the largest absolute weight of
+    the tensor or the row."""
     largest = weight.abs().amax(dim=1, keepdim=True) if by_row else weight.abs().amax()
     step = largest.clamp_min(1e-12) / 127
     return (weight / step).round() * step
 
 
 def has_adapter(model: Any) -> bool:
-    """Return whether transformers has loaded an adapter of PEFT into it."""
+    """Return whether transformers has loaded a PEFT adapter into the model."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
 def moved(model: Any, copy: Any) -> tuple[int, int, float]:
-    """Return (tensors that differ, tensors, the largest difference) of two models of one shape; ValueError: of others."""
+    """Return (number of tensors that differ, number of tensors, largest absolute difference) of two models. Raises
+    ValueError for models whose tensors differ in name or shape."""
     one, two = model.state_dict(), copy.state_dict()
     if one.keys() != two.keys() or any(one[key].shape != two[key].shape for key in one):
         raise ValueError("the two models have other weights in number or shape")

@@ -1,4 +1,4 @@
-"""What `parity` gives: the verdict, how far the vectors are apart, the causes, and the page that one can hand on."""
+"""The result of `parity`: the verdict, the distances of the vectors, the causes, and an HTML page of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WIDTH, _ROW, _LEFT = 640, 24, 150
 
 @dataclass(frozen=True)
 class Side:
-    """One encoder: its name, in words how it reads a text, all that decides its vectors, and what computed them."""
+    """One of the two encoders. words: description; spec: all that decides its vectors; engine, libraries: what ran it."""
 
     name: str
     words: str
@@ -50,15 +50,15 @@ class Side:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the side as plain data for JSON."""
         return {"name": self.name, "fingerprint": self.spec.fingerprint(), "dimension": self.dimension,
                 "engine": self.engine, "spec": asdict(self.spec), "libraries": self.libraries, "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, eq=False)
 class Parity(Tabular):
-    """Two encoders on the same texts. a, b: float64 (n, d) and (n, k) vectors; explanation: None where none was looked for.
-    """
+    """The comparison of two encoders on the same texts. a, b: float64 (n, d) and (n, k) vectors; level: the tolerance as a
+    distance; explanation: None where none was looked for."""
 
     sides: tuple[Side, Side]
     probe: ProbeTexts
@@ -73,20 +73,19 @@ class Parity(Tabular):
 
     @property
     def equal(self) -> bool:
-        """Return whether B may stand for A: with scores, where all of these are equivalent; else where the vectors are
-        equal."""
+        """Return whether B can replace A: the vectors are equal, or scores were measured and all are equivalent."""
         if self.verdict == EQUAL:
             return True
         return bool(self.scores) and all(row.verdict == EQUIVALENT for row in self.scores)
 
     @property
     def cosines(self) -> Floats:
-        """Return (n,) of each text; NaN where one side has no finite vector; none at all where the dimensions differ."""
+        """Return (n,) cosines of A's and B's vectors; NaN where one is not finite; (0,) where the dimensions differ."""
         return cosines(self.a, self.b) if self.a.shape == self.b.shape else np.zeros(0)
 
     @property
     def largest(self) -> float | None:
-        """Return the largest difference of a single number, of finite vectors; None where the dimensions differ."""
+        """Return the largest absolute difference of two components; None where the dimensions differ."""
         if self.a.shape != self.b.shape:
             return None
         gaps = np.abs(self.a - self.b)
@@ -94,7 +93,7 @@ class Parity(Tabular):
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Return what B does otherwise, in words; none where nothing that was tried explains it."""
+        """Return in words why B differs from A; () where nothing that was tried explains it."""
         return () if self.explanation is None else tuple(map(str, self.explanation.causes))
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ class Parity(Tabular):
         return arrow_table(self._rows(range(len(self.probe.texts))))
 
     def lines(self) -> list[str]:
-        """Return what is to be said, a line each."""
+        """Return the report as lines: both sides, the verdict, its causes, notes."""
         listed = [f"A: {self.sides[0].words}", f"B: {self.sides[1].words}", f"{self.verdict}: {self._measured()}"]
         if self.explanation is not None:
             listed += [f"why: {cause}" for cause in self.causes] or [self._unexplained(self.explanation)]
@@ -139,8 +138,8 @@ class Parity(Tabular):
                 "What is left: other weights, such as another revision's, or what was not tried")
 
     def distance_tables(self) -> list[Table]:
-        """Return how many texts of each kind differ, and the texts that are farthest apart; no table where the vectors are
-        equal or have no cosines."""
+        """Return a table of how many texts of each kind differ, and one of the texts that are farthest apart; [] where the
+        vectors are equal or have no cosines."""
         if self.verdict == EQUAL or not len(self.cosines):
             return []
         off, kinds = turned(self.a, self.b) > self.level, np.array(self.probe.kinds)
@@ -161,14 +160,14 @@ class Parity(Tabular):
         ]
 
     def worst(self, count: int = WORST) -> list[int]:
-        """Return the numbers of the texts that are farthest apart, the farthest first."""
+        """Return the indices of the `count` texts whose vectors are farthest apart, the farthest first."""
         if not len(self.cosines):
             return []
         distance = turned(self.a, self.b)
         return [int(i) for i in np.argsort(-distance, kind="stable")[:count] if distance[i] > 0]
 
     def score_table(self) -> Table:
-        """Return the scores, their difference and the verdict on it."""
+        """Return a table of both scores, their difference and its verdict for each task."""
         rows, gaps = self.scores, [row.difference for row in self.scores]
         return Table("scores x 100", [
             Column("task", [row.task for row in rows]), Column("protocol", [row.protocol for row in rows], detail=1),
@@ -209,7 +208,7 @@ def _least(values: Floats) -> str:
 
 
 def _cosine(value: float) -> str:
-    """With as many digits as tell it from 1."""
+    """Return a cosine with enough digits to see its difference from 1."""
     off = 1 - value
     return f"{value:.4f}" if off > 1e-3 else f"1 - {off:.1e}" if off > 1e-15 else "1"
 
@@ -227,13 +226,13 @@ def _score(row: Scores) -> dict[str, Any]:
 
 
 def write_page(result: Parity, path: Path) -> None:
-    """Write the page of a comparison."""
+    """Write the HTML page of a comparison to a file."""
     with atomic_write(path) as stream:
         stream.write(page(result))
 
 
 def page(result: Parity) -> str:
-    """Return the page as HTML: verdict, causes, distances, worst texts, and what both sides are."""
+    """Return the comparison as an HTML page: verdict, causes, distances, worst texts, and both encoders' settings."""
     names = " and ".join(escape(side.name) for side in result.sides)
     colour = "equal" if result.equal else "different"
     parts = [f"<h1>{names}: {escape(result.verdict)}</h1>",
@@ -254,7 +253,7 @@ def page(result: Parity) -> str:
 
 
 def _histogram(result: Parity) -> str:
-    """Return how many texts lie how far apart, as bars; the line is the tolerance."""
+    """Return an SVG histogram of the distances, in green within the tolerance and in red beyond it."""
     distance = turned(result.a, result.b)
     names = [f"up to {_EDGES[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(_EDGES)),
              f"over {_EDGES[-1]:g}", "not finite"]
@@ -275,7 +274,7 @@ def _histogram(result: Parity) -> str:
 
 
 def _sides(a: Side, b: Side) -> Table:
-    """Return every field of the two specs, and the libraries."""
+    """Return a table of all fields of the two specs, and the libraries' versions."""
     fields = [asdict(side.spec) for side in (a, b)]
     specs = [{**spec, **spec["options"], "fingerprint": mapping_fingerprint(spec)} for spec in fields]
     for spec, side in zip(specs, (a, b), strict=True):

@@ -1,7 +1,7 @@
-"""The texts that both encoders read: those that come with the package, by kind, or a user's own.
+"""The texts that both encoders read: the package's probe texts, by kind, or a user's own.
 
-Each kind makes one fault visible: long ones truncation, pairs in two cases lower-casing, marks of special tokens how these
-are read, scripts and accents another tokenizer. All of them were written for this purpose.
+Each kind makes one fault visible: long texts truncation, pairs in upper and lower case lower-casing, spelled-out special
+tokens how a tokenizer reads these, scripts and accents another tokenizer. All texts were written for this purpose.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stsbench.encoders.interface import checked_texts
 from stsbench.errors import StsbenchError
 
 OWN = "own"  # the kind of a user's texts
-# Words of the long texts: so many that tokenizers of words and of bytes pass each usual limit closely, from both sides.
+# Words in each long text, chosen such that each usual limit lies close to some text's length, by words and by bytes.
 LENGTHS = (20, 26, 34, 44, 54, 64, 76, 88, 100, 112, 126, 150, 180, 215, 260, 320, 380, 420, 460, 520, 700)
 _STORY = (
     "Nobody had opened the lock keeper's house since the flood of the previous spring, and the key turned only at a "
@@ -108,7 +108,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ProbeTexts:
-    """n distinct texts, the kind of each, and what they are, for people."""
+    """n distinct texts, the kind of each, and their source in words."""
 
     texts: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -121,8 +121,8 @@ class ProbeTexts:
 
     @classmethod
     def load(cls, texts: str | Path | Iterable[str] | None) -> ProbeTexts:
-        """texts: a file, one text a line, or a table with a column of texts; a program's; None: those of the package.
-        StsbenchError: none, or not readable."""
+        """Return probe texts. texts: a file with one text per line, a table with a column of texts, an iterable, or None for
+        the package's. Raises StsbenchError where there is no text or the file is unreadable."""
         if texts is None:
             kinds, probes = zip(*((kind, text) for kind, group in TEXTS.items() for text in group), strict=True)
             return cls(probes, kinds, f"the {len(probes)} texts of the package")

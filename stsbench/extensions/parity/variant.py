@@ -1,4 +1,4 @@
-"""A known encoder with one of its parts changed, and its vectors: the states of a text are computed once for all of them."""
+"""Variants of an encoder with some of its parts changed, and their vectors; hidden states are computed once for all."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from stsbench.extensions.parity.parts import Parts, changed, pooled_states
 from stsbench.torch_state import fresh_torch
 
 INSIDE = "mean of the tokens that are not special"  # a pooler of other programs
-OTHER = "the other side's"  # weights, tokenizer or steps of B, where its parts are known
-_BUDGET = 4096  # tokens a batch
-_KEPT = 100_000_000  # numbers of hidden states
+OTHER = "the other side's"  # weights or tokenizer of B, where its parts are known
+_BUDGET = 4096  # tokens per batch
+_KEPT = 100_000_000  # numbers in the cache of hidden states, beyond which it is emptied
 _STATES = (0, 1, -2, -1)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is changed; the default is the encoder as it is."""
+    """The changes of an encoder; the default is the encoder as it is."""
 
     lower: bool = False
     prompt: str | None = None  # None: its own
-    tokens: str = ""  # which tokenizer; "": its own
+    tokens: str = ""  # key of TOKENIZERS, or OTHER; "": its own tokenizer
     first: int = 0  # special tokens before a text: 1 one more, -1 one fewer
-    last: int = 0  # and behind it
+    last: int = 0  # special tokens after a text: 1 one more, -1 one fewer
     limit: int | None = None  # tokens; None: its own
-    keeps_end: bool = True  # False: what is cut loses its last special token
+    keeps_end: bool = True  # False: a text that is cut loses its last special token
     weights: str = ""
-    poolers: tuple[str, ...] = ()  # its own
+    poolers: tuple[str, ...] = ()  # (): its own
     layer: int | None = None
-    without: frozenset[int] = frozenset()  # steps, by number
+    without: frozenset[int] = frozenset()  # indices of left-out steps
     post: bool = True
-    width: int | None = None  # numbers that are kept
+    width: int | None = None  # dimensions that are kept
     stored: str = ""  # the type that the finished numbers were rounded to
 
     def cut_limit(self, parts: Parts) -> int | None:
-        """Return the limit that holds."""
+        """Return the limit of tokens that applies: the variant's, or else the encoder's."""
         return parts.limit if self.limit is None else self.limit
 
 
 class Workshop:
-    """Vectors of variants of one encoder. other: the parts of B, where they are known, for variants with OTHER."""
+    """Computes vectors of an encoder's variants. partner: the parts of B, where they are known, for variants with OTHER."""
 
     def __init__(self, parts: Parts, partner: Parts | None = None) -> None:
         self.parts, self.other = parts, partner
@@ -65,8 +65,8 @@ class Workshop:
             self._tokenizers[OTHER] = copy.deepcopy(partner.tokenizer)
 
     def vectors(self, texts: Sequence[str], variant: Variant) -> Floats | None:
-        """Return float64 (n, d) of n texts; None where there is no such variant: the model lacks a token id, a layer or
-        positions, or no token is left."""
+        """Return float64 (n, d) vectors of n texts; None where the variant cannot be computed: the model lacks a token id, a
+        layer or positions, or no token is left."""
         import torch
 
         try:
@@ -79,7 +79,7 @@ class Workshop:
             return None
 
     def rows(self, texts: Sequence[str], variant: Variant) -> list[list[int]]:
-        """Return token ids of each text."""
+        """Return the token ids of each text, special tokens included."""
         limit, tokenizer = variant.cut_limit(self.parts), self._tokenizer(variant.tokens)
         around = self.parts.template
         prompt = self.parts.prompt if variant.prompt is None else variant.prompt
@@ -90,12 +90,12 @@ class Workshop:
         return rows if variant.keeps_end else [row[:limit] for row in rows]
 
     def special(self, which: str = "") -> tuple[int, int]:
-        """Return how many special tokens the tokenizer puts before and behind a text."""
+        """Return how many special tokens the tokenizer puts before and after a text."""
         tokeniser = Tokeniser(self._tokenizer(which), None, Template())
         return len(tokeniser.head), len(tokeniser.tail)
 
     def lengths(self, texts: Sequence[str], variant: Variant) -> list[int]:
-        """Return tokens of each text before any is cut."""
+        """Return the number of tokens of each text without truncation."""
         return [len(row) for row in self.rows(texts, replace(variant, limit=1 << 30, keeps_end=True))]
 
     def _ended(self, row: list[int], tokenizer: Any, variant: Variant) -> list[int]:
@@ -112,14 +112,14 @@ class Workshop:
         return self._tokenizers[which]
 
     def has_tokenizer(self, which: str) -> bool:
-        """Return whether the tokenizer can be changed so, and then reads differently at all."""
+        """Return whether this change of TOKENIZERS applies to the tokenizer."""
         try:
             return self._tokenizer(which) is not None
-        except Exception:  # tokenizers has no kind of its own for a setting that it refuses
+        except Exception:  # tokenizers raises a plain Exception for settings that it refuses
             return False
 
     def model(self, which: str) -> Any:
-        """Return the model with other weights; one such is kept."""
+        """Return the model with changed weights; the last one is cached."""
         if which == "":
             return self.parts.model
         if which == OTHER:
@@ -129,7 +129,7 @@ class Workshop:
         return self._model[1]
 
     def _all_states(self, rows: list[list[int]], weights: str) -> dict[tuple[int, ...], dict[int, Any]]:
-        """Return the wanted hidden states (L, d) of every distinct row, by their numbers."""
+        """Return row -> number of the layer -> hidden states (L, d), for every distinct row of token ids."""
         if self._kept > _KEPT:
             self._states, self._kept = {}, 0
         distinct = {tuple(row) for row in rows if row}
@@ -144,7 +144,7 @@ class Workshop:
         return {row: self._states[weights, row] for row in distinct} | {(): {}}
 
     def _forward(self, batch: list[tuple[int, ...]], weights: str) -> list[dict[int, Any]]:
-        """Return rows of one length: nothing is padded."""
+        """Return number of the layer -> hidden states (L, d) for each row; rows of one length, so that nothing is padded."""
         import torch
 
         from stsbench.encoders.forward.passes import PaddedForward
@@ -160,7 +160,7 @@ class Workshop:
         return [{number: state[i] for number, state in zip(wanted, states, strict=True)} for i in range(len(batch))]
 
     def _pooled(self, row: list[int], states: dict[int, Any], variant: Variant) -> Any:
-        """Return (d,) float32 of one text; of one without a token, zeros."""
+        """Return the (d,) float32 vector of one text; zeros for a text without tokens."""
         import torch
 
         poolers = variant.poolers or self.parts.poolers
@@ -190,13 +190,13 @@ class Workshop:
 
 
 class Sealed:
-    """An encoder whose parts are not known: what can be changed before and behind it."""
+    """Computes variants of an encoder whose parts are not known: only its texts and its vectors can be changed."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
 
     def vectors(self, texts: Sequence[str], variant: Variant) -> Floats | None:
-        """As `Workshop.vectors`, for another case, another prompt, a cut and rounded numbers."""
+        """Return the same as `Workshop.vectors`, for changes of case, prompt, width and rounding alone."""
         reader = self.encoder if variant.prompt is None else self.encoder.with_prompt(variant.prompt)
         listed = list(dict.fromkeys(text.lower() for text in texts)) if variant.lower else list(texts)
         try:
@@ -246,14 +246,14 @@ def _edited(tokenizer: Any, edit: Callable[[dict[str, Any]], bool]) -> Any:
 
 
 def _settings(stored: Any, key: str) -> list[dict[str, Any]]:
-    """Return every object at any depth that has this key."""
+    """Return every JSON object at any depth that has this key."""
     nested = list(stored.values()) if isinstance(stored, dict) else stored if isinstance(stored, list) else []
     deeper = [one for value in nested for one in _settings(value, key)]
     return [stored, *deeper] if isinstance(stored, dict) and key in stored else deeper
 
 
 def _set(part: str, key: str, old: tuple[Any, ...], new: Any) -> Callable[[dict[str, Any]], bool]:
-    """Return an edit that sets `key` wherever it is one of `old` in a part of tokenizer.json."""
+    """Return an edit that sets `key` to `new` wherever its value is in `old`, within one part of tokenizer.json."""
 
     def edit(stored: dict[str, Any]) -> bool:
         settings = [one for one in _settings(stored.get(part), key) if one[key] in old]
@@ -265,7 +265,7 @@ def _set(part: str, key: str, old: tuple[Any, ...], new: Any) -> Callable[[dict[
 
 
 def _keep_case(stored: dict[str, Any]) -> bool:
-    """Take lower-casing out. BERT's normalizer strips accents by default where it lowers."""
+    """Remove lower-casing; return whether there was any. BERT's normalizer then strips no accents by default, either."""
     bert = _set("normalizer", "lowercase", (True,), False)(stored)
     steps = (stored.get("normalizer") or {}).get("normalizers") or []
     kept = [step for step in steps if step.get("type") != "Lowercase"]
@@ -278,7 +278,7 @@ def _keep_case(stored: dict[str, Any]) -> bool:
 
 
 def _as_text(tokenizer: Any) -> Any:
-    tokenizer.split_special_tokens = True  # a call of the tokenizer sets the backend by this
+    tokenizer.split_special_tokens = True  # each call of the tokenizer resets the backend's by this
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -1,1 +1,1 @@
-"""Pictures of runs: where vectors lie, how a training went, what each token costs."""
+"""Plots of runs: geometry of vectors, training curves, losses of tokens."""

@@ -87,7 +87,7 @@ def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:
 
 
 def _dress(panel: Any, key: str, peak: str) -> None:
-    """Title, unit, grid."""
+    """Set a panel's title, unit and grid."""
     unit = next((unit for start, unit in UNITS.items() if key.startswith(start)), "")
     title, unit, _ = _PANELS.get(key, (key.removeprefix("dev:"), unit, None))
     panel.set_title(title + peak, loc="left")

@@ -1,4 +1,4 @@
-"""What `stsbench plot` does, for callers in Python: a picture of runs, by its name."""
+"""`stsbench.plot`: draw a plot of runs by its name."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def plot(
 
 
 def draw_figure(picture: str, runs: Sequence[Path], texts: Sequence[str], method: str | None, output: Path | None) -> Figure:
-    """Return the figure, in the style that is set. UsageError: runs and texts are not what the picture is of; StsbenchError:
-    `output` has a wrong suffix, which is found before anything is drawn, and as the picture's own `figure` raises it."""
+    """Return the figure, in the current style. Raises UsageError for runs or texts that the picture cannot show, and
+    StsbenchError for a wrong suffix of `output`, before anything is drawn, and as the picture's `figure` does."""
     from stsbench.display.style import targets
 
     _check(picture, runs, texts, method)

@@ -24,7 +24,7 @@ from stsbench.registry import DEFAULT_PROTOCOL
 _FLOOR = 1e-3  # smaller values are left out: rounding noise of a matrix of lower rank would fill the picture
 Floats = NDArray[np.float64]
 _COSINES = ("cosine", "similarity")
-_HEIGHT = 0.92  # how far a density reaches, in steps from group to group: none hides another
+_HEIGHT = 0.92  # height of a density, in distances between groups: below 1, so that none hides another
 _TAIL = 0.01  # share of its peak below which a density's tail is left out
 
 

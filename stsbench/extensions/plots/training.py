@@ -97,7 +97,7 @@ def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
 
 
 def _dress(panel: Any, key: str, best: str) -> None:
-    """Title, unit and scale."""
+    """Set a panel's title, unit and scale."""
     title = _TITLES.get(key, key.removeprefix("terms.").removeprefix("dev:").replace("_", " ")) + best
     if key.startswith("terms."):
         title = f"loss: {title}"

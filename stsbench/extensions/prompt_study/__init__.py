@@ -1,1 +1,1 @@
-"""One encoder behind every prompt of a list: how much scores depend on the prompt."""
+"""Prompt sensitivity: how much an encoder's scores depend on the prompt, measured over a list of prompts."""

@@ -1,4 +1,4 @@
-"""Every prompt of a list measured with one load of a model, beside its default, no prompt and one that says nothing."""
+"""Measure a model with every prompt of a list, with its default, without a prompt, and with a neutral prompt."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ FOOT = (
 
 @dataclass(frozen=True)
 class Strip:
-    """One task: scores behind its prompts; the default with its 95 % interval over items; without a prompt; behind one that
-    says nothing."""
+    """One task in the plot: scores with its prompts, with the default and its 95 % interval over items, without a prompt,
+    and with a neutral prompt."""
 
     name: str
     scores: tuple[float, ...]
@@ -61,7 +61,7 @@ class Strip:
 
 
 def figure(strips: Sequence[Strip], title: str, label: str, neutral: str) -> Any:
-    """Return a matplotlib figure, the first task at the top. label: of the axis; neutral: the prompt that says nothing."""
+    """Return a matplotlib figure, the first task at the top. label: of the axis; neutral: the neutral prompt."""
     with style():
         drawing = new_figure(PAGE, 1.1 + _ROW * len(strips))
         axes = drawing.subplots()
@@ -97,7 +97,7 @@ def _legend(strips: Sequence[Strip], neutral: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class PromptScore:
-    """One score behind one prompt: value, and low and high, its 95 % interval over items, in the metric's unit."""
+    """One score with one prompt: value, and low and high, its 95 % interval over items, in the metric's unit."""
 
     kind: str  # DEFAULT, NONE, CONTROL or PROMPT
     prompt: str  # "" for none
@@ -113,7 +113,7 @@ class PromptScore:
 
 @dataclass(frozen=True, repr=False)
 class PromptScores(Tabular):
-    """What `measure_prompts` gives: every score, and for each task their distribution over prompts."""
+    """The result of `measure_prompts`: every score, and for each task their distribution over prompts."""
 
     name: str  # the model's
     scores: tuple[PromptScore, ...]
@@ -161,7 +161,7 @@ class PromptScores(Tabular):
             }
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return what --json writes, as plain data."""
+        """Return the content of --json as plain data."""
         return [*self.rows()]
 
     def to_arrow(self) -> ArrowTable:

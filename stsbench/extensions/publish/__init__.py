@@ -1,1 +1,1 @@
-"""A run in the formats of other programs: a model card with its index of scores, mteb's result files, records as JSON."""
+"""Export runs to other formats: Hub model cards with scores, mteb's result files, records as JSON, trained models."""

@@ -1,4 +1,4 @@
-"""What `stsbench export` does, for callers in Python: a run's results, or its trained model, for another program."""
+"""`stsbench.export`: write a run's results, or its trained model, in another program's format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TARGETS = ("sentence-transformers", "mteb", "model-card", "model-index", "json")
 def export(run: str | Path | InFolder, to: str, output: str | Path | None = None) -> list[Path]:
     """Write a run's results, or the model that a training kept, in another program's format, as `stsbench export` does.
 
-    run: the folder of a run, or what `evaluate` returned. to: "sentence-transformers", a trained model's copy; "mteb", the
-    result files of mteb; "model-card", README.md for the Hub; "model-index", its metadata; "json", the records. output: a
+    run: the folder of a run, or what `evaluate` returned. to: "sentence-transformers", a copy of the trained model; "mteb",
+    mteb's result files; "model-card", README.md for the Hub; "model-index", its metadata; "json", the records. output: a
     new folder; None: RUN-TO beside the run.
 
     Returns the files. Nothing is printed; scores that the format cannot hold are left out, each a StsbenchWarning. Raises
-    StsbenchError, one line: no run, edited, nothing to write, or `output` is there.
+    StsbenchError, one line, for a folder without a run, an edited run, nothing to write, or if `output` exists.
 
     >>> import stsbench
     >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
@@ -63,9 +63,9 @@ def exported(run: Path, to: str, output: Path | None) -> tuple[list[Path], dict[
 
 
 def copy_model(run: Path, output: Path) -> list[Path]:
-    """Copy the model that the training run `run` kept to `output`, a new folder; returns the files.
+    """Copy the model that the training run `run` kept to `output`, a new folder; return the files.
 
-    Raises StsbenchError: no training run, no model yet, several seeds, or `output` is there or cannot be written.
+    Raises StsbenchError for no training run, no model yet, several seeds, or if `output` exists or cannot be written.
     """
     from stsbench.encoders.transformer.find import trained_model
 

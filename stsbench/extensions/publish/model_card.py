@@ -1,4 +1,4 @@
-"""A run as a model card of the Hugging Face Hub: metadata with every score, and a page that says what they are of."""
+"""Write a run as a model card of the Hugging Face Hub: metadata with every score, and a page that describes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def card(result: Scores) -> str:
 
 
 def body(result: Scores) -> str:
-    """Return the card's Markdown. Whatever a user named is escaped: it shows as text."""
+    """Return the card's Markdown; names given by users are escaped."""
     groups = group_records(result)
     versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
     day = max(record.created for record in result.records).date()
@@ -74,7 +74,7 @@ def body(result: Scores) -> str:
 
 
 def _encoder(result: Scores) -> str:
-    """Return what decides a vector, as a table of two columns."""
+    """Return a two-column table of all settings that determine a vector."""
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
     fitted = _first_value((record.encoder.spec.get("fitted_on") for record in result.records), "each test set's own texts")
@@ -106,7 +106,7 @@ def _first_value(values: Iterable[object], several: str) -> object:
 
 
 def _quoted(text: object) -> str | None:
-    """With its blanks and line ends to be seen: they change vectors."""
+    """Return a text with visible blanks and line breaks, as they change vectors."""
     return json.dumps(text, ensure_ascii=False) if text else None
 
 
@@ -163,7 +163,7 @@ def _row_name(row: ScoreRow) -> str:
 
 
 def _limits(result: Scores, groups: Sequence[Group]) -> Iterable[str]:
-    """Yield a line for each way in which these numbers could be taken for others."""
+    """Yield cautions on how these scores differ from others of the same name."""
     records = result.records
     text_versions = {record.data.text_version for record in records}
     tasks = {row.task for record in records for row in record.scores}

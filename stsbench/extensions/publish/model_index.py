@@ -1,4 +1,4 @@
-"""A run's scores as the Hugging Face Hub's `model-index` metadata: one EvalResult a score, none lost and none merged."""
+"""A run's scores as the Hugging Face Hub's `model-index` metadata: one EvalResult per score, none lost or merged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MTEB_TASKS = {"STS": "sentence-similarity", "Classification": "text-classificati
               "Reranking": "text-ranking"}
 LIBRARIES = ("sentence-transformers", "transformers")  # kinds of encoder that are libraries of the Hub
 DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # what the Hub accepts (embeddings-benchmark/mteb#1111)
-# What the Hub's format tells two measurements apart by, beside the config (EvalResult.unique_identifier).
+# Fields that distinguish two measurements in the Hub's format, besides the config (EvalResult.unique_identifier).
 IDENTITY = ("task_type", "dataset_type", "dataset_split", "dataset_revision")
 # A path that says something of the machine: absolute, or from the home or the working folder.
 
@@ -63,7 +63,7 @@ def group_records(result: Scores) -> list[Group]:
     groups: dict[tuple[str, str, int], Group] = {}
     for record in result.records:
         number = 0
-        while True:  # the same set twice, of other content: a table of its own
+        while True:  # a set that is there twice, with different content, gets another table
             key = (record.protocol.model_dump_json(), record.data.text_version, number)
             if key not in groups:
                 protocol = protocol_of_record(result.folder, record)

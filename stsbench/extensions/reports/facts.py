@@ -1,5 +1,5 @@
-"""What records say, in sentences: encoder, training, data, protocol, scores, versions; a report of these, as
-Markdown or LaTeX."""
+"""Sentences on what records hold: encoder, training, data, protocol, scores, versions; and reports of them in Markdown or
+LaTeX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run: what was measured, how, and the scores."""
+"""The report of a run for a paper: what was measured, how, and the scores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The sets of sources.yaml: what each is, how it comes into a data folder, and how its authors' files are read into the rows
-that a user's tables have."""
+"""The data sets of sources.yaml: their description, their download into a data folder, and the conversion of their authors'
+files to rows as in a user's tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stsbench.errors import DataError
 from stsbench.files import sha256_file
 
 GITHUB = "https://raw.githubusercontent.com"
-LARGEST = 16 << 20  # bytes of a file; the largest is of 1 MB
+LARGEST = 16 << 20  # most bytes of a file; the largest has 1 MB
 
 Row = dict[str, str | float]
 _CSTS = "dataset/csts_validation_reannotated.csv"  # the archive holds the training split, too
@@ -34,7 +34,7 @@ def _columns(content: bytes) -> Iterator[Row]:
 
 
 def _semrel(content: bytes) -> Iterator[Row]:
-    """Yield SemRel's pairs: both sentences stand in one cell, between them a line's end or, in Afrikaans, a tab."""
+    """Yield SemRel's pairs: both sentences are in one cell, separated by a line break or, in Afrikaans, by a tab."""
     for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
         first, second = row["Text"].replace("\t", "\n").split("\n")
         yield {"sentence1": first.strip(), "sentence2": second.strip(), "score": float(row["Score"])}
@@ -46,7 +46,7 @@ def _jsts(content: bytes) -> Iterator[Row]:
 
 
 def _korsts(content: bytes) -> Iterator[Row]:
-    """Yield KorSTS' pairs; a quotation mark in this file quotes nothing."""
+    """Yield KorSTS' pairs; quotation marks in this file are plain characters."""
     for row in csv.DictReader(io.StringIO(content.decode("utf-8")), delimiter="\t", quoting=csv.QUOTE_NONE):
         yield {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": float(row["score"])}
 
@@ -142,7 +142,7 @@ class Source:
 
 @cache
 def sources() -> Mapping[str, Source]:
-    """Return the sets by name."""
+    """Return name -> set."""
     stated = read_yaml(Path(__file__).with_name("sources.yaml"))
     return {name: Source(name, **{**item, "files": {part: tuple(file) for part, file in item["files"].items()}})
             for name, item in stated.items()}

@@ -1,4 +1,4 @@
-"""Results of other tools as runs: which tool a file is of, and where its run is kept."""
+"""Import other tools' results as runs: recognise the tool of a file, and write a run folder for each model."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 def import_results(
     source: str | Path, output: str | Path | None = None, *, columns: str = "", gold: str | Path | None = None,
 ) -> list[Path]:
-    """Write a run for each model in another tool's results, so that `compare`, `choose`, `power` and reports read them.
+    """Write a run for each model in another tool's results, for `compare`, `choose`, `power` and reports.
 
-    source: a table with a row an item, `samples_*.jsonl` of lm-evaluation-harness or a folder of them, a log of inspect_ai,
-    a folder of mteb's result files, its predictions, or a run of TREC or ranx. columns: of a table, what they hold where
-    their names do not say it, as `id=q,score=f1,cluster=text`. gold: relevance judgements of a ranking, or a table with
-    the labels of predictions. output: the folder of the run, of several models of one each; None: a temporary one, until
-    the process ends. Returns the run folders. Raises StsbenchError, one line.
+    source: a table with one row per item, `samples_*.jsonl` of lm-evaluation-harness or a folder of them, a log of
+    inspect_ai, a folder of mteb's result files, its predictions, or a run of TREC or ranx. columns: roles of a table's
+    columns that their names do not tell, such as `id=q,score=f1,cluster=text`. gold: relevance judgements of a ranking, or
+    a table with the labels of predictions. output: the run's folder, for several models the parent of theirs; None: a
+    temporary one, until the process ends. Returns the run folders. Raises StsbenchError, one line.
 
     >>> from pathlib import Path
     >>> from stsbench.extensions.results.api import import_results
@@ -64,7 +64,7 @@ def import_results(
 
 
 def imported_runs(word: Path) -> list[Path]:
-    """Return the runs of results in a run's place, [] where they are of no tool: FILE, or FILE:MODEL for one of several."""
+    """Return the runs of a results file given in place of a run, FILE or FILE:MODEL; [] if it is not a results file."""
     path, model = word, ""
     if not word.exists():
         before, colon, model = str(word).rpartition(":")
@@ -122,7 +122,7 @@ def _judgements(path: Path, gold: str | Path | None) -> Path:
 
 
 def _mteb_predictions(path: Path, value: dict[str, Any], gold: str | Path | None) -> list[ItemScores]:
-    """Return the scores of predictions: rankings by judgements, pairs by labels."""
+    """Return the scores of mteb's predictions: rankings by relevance judgements, pairs by labels."""
     parts = {(subset, split): its for subset, splits in value.items() if subset != "mteb_model_meta"
              for split, its in splits.items()}
     if parts and all(map(is_ranking, parts.values())):
@@ -135,7 +135,7 @@ def _mteb_predictions(path: Path, value: dict[str, Any], gold: str | Path | None
 
 
 def _results_in(folder: Path) -> list[Path]:
-    """Return the files of a tool's results in a folder: samples, else logs, else mteb's result files; [] for none."""
+    """Return the results files of one tool in a folder: samples, else logs, else mteb's results; [] without any."""
     for pattern in ("samples_*.jsonl", "*.eval"):
         if files := sorted({*folder.glob(pattern), *folder.glob(f"*/{pattern}")}):
             return files
@@ -146,7 +146,7 @@ def _results_in(folder: Path) -> list[Path]:
 def _is_mteb_result(path: Path) -> bool:
     try:
         return {"task_name", "scores"} <= (_json_object(path) or {}).keys()
-    except DataError:  # another file of the folder
+    except DataError:  # some other JSON file of the folder
         return False
 
 

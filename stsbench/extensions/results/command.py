@@ -1,4 +1,4 @@
-"""`stsbench import`: results of other tools as runs."""
+"""`stsbench import`: write other tools' results as runs."""
 
 from __future__ import annotations
 

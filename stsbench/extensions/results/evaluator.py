@@ -1,4 +1,4 @@
-"""An evaluator of sentence-transformers' trainers whose scores have intervals, and a test against the start."""
+"""An evaluator for sentence-transformers' trainers, with confidence intervals and a test against the start."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _SETS = ("data_dir", "sample")
 class Evaluator(BaseEvaluator):
     """Measures a SentenceTransformer under any protocol, or a CrossEncoder on scored pairs, while it is trained.
 
-    name: stands before the names of the metrics; measured: what `stsbench.evaluate` takes beside a model, such as sts=ROWS,
-    protocol="sts:dev.csv", columns=...; without data and protocol the development split of STS-B is measured. A CrossEncoder
-    takes sts=ROWS alone.
+    name: prefix of the metrics' names; measured: arguments of `stsbench.evaluate` besides the model, such as sts=ROWS,
+    protocol="sts:dev.csv", columns=...; default: the development split of STS-B. A CrossEncoder takes sts=ROWS alone.
 
     Called with a model, it returns the first metric of each task with its 95 % interval (`_low`, `_high`), and from the
-    second call on its difference from that of the first, with p (`_gain`, `_gain_p`). `primary_metric`, by which a trainer
-    keeps the best checkpoint, is the average, or the first task. Raises UsageError for what cannot be measured.
+    second call on the difference of `primary_metric` from the first call, with p (`_gain`, `_gain_p`). `primary_metric`, by
+    which a trainer keeps the best checkpoint, is the average, or the first task. Raises UsageError for data or arguments
+    that cannot be measured.
 
     >>> from sentence_transformers import SentenceTransformer
     >>> from sentence_transformers.sentence_transformer.modules import BoW
@@ -60,12 +60,12 @@ class Evaluator(BaseEvaluator):
             data = load_data("stsb/dev", **sets)
             assert isinstance(data, PairSet)
             self.measured["sts"] = list(zip(data.first, data.second, data.gold.tolist(), strict=True))
-        self.stagnation = 0  # calls since a model was significantly better than the best before it
+        self.stagnation = 0  # calls since the last model that was significantly better than the best before it
         self._start: Any = None  # the run of the first call
-        self._best: Any = None  # that of the last one that was significantly better
+        self._best: Any = None  # the run of the last model that was significantly better
 
     def __call__(self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1) -> dict[str, float]:
-        """Return metric -> score; with output_path a line of a CSV file there, too. epoch, steps: where the training is."""
+        """Return metric -> score; output_path: folder of a CSV file to which a line is added. epoch, steps: of training."""
         cross = not hasattr(model, "encode")
         training = model.training
         try:
@@ -118,7 +118,7 @@ class Evaluator(BaseEvaluator):
 
 
 class SignificantEarlyStopping(TrainerCallback):
-    """Stops a training where the last `patience` evaluations of `evaluator` were not significantly better than the best."""
+    """Stops training when the last `patience` evaluations of `evaluator` were not significantly better than the best."""
 
     def __init__(self, evaluator: Evaluator, patience: int = 3) -> None:
         if patience < 1:
@@ -132,7 +132,7 @@ class SignificantEarlyStopping(TrainerCallback):
 
 
 def _scores(result: Result) -> dict[str, float]:
-    """Return the first metric of each task with its interval; of a single task under the metric's name."""
+    """Return name -> first metric of each task, with its interval; the name is the task's, for one task the metric's."""
     rows = [row for (_, subset), row in firsts(result.rows).items() if not subset]
     labels = {record.protocol.label for record in result.records}
     if len(labels) > 1 or not all(declared_metric(row).better == "higher" for row in rows):
@@ -147,7 +147,7 @@ def _scores(result: Result) -> dict[str, float]:
 
 
 def _headline(run: Path, other: Path) -> Compared:
-    """Return the difference of two runs: of their average, or of their first task."""
+    """Return the comparison of two runs' averages, or else of their first task."""
     table = compare(run, other).tables[0]
     return table.average or table.rows[0]
 

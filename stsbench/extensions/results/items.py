@@ -1,4 +1,4 @@
-"""Scores of one model's items under one task, whatever tool gave them, as a run that everything here reads."""
+"""One model's scores of the items of a task, from any tool, and their conversion to a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ItemScores:
-    """What a tool says of a model's items under one task.
+    """A model's scores of the items of one task.
 
-    ids: a name for each item, none twice; values: metric -> a number for each, the higher the better. gold: what predictions
-    are correlated with, where the metrics are correlations; cluster: which items are dependent, such as questions about one
-    text; or sentences: both texts of each item, where those that share one are dependent. score: what the numbers are, where
-    the metric's name does not say it.
+    ids: unique names of the items; values: metric -> a number for each item, the higher the better. gold: labels that
+    predictions are correlated with; cluster: equal for dependent items, such as questions about one text; or sentences: both
+    texts of each item, where items that share a text are dependent. score: what the numbers are, if the metric's name does
+    not tell.
     """
 
     model: str
@@ -43,7 +43,7 @@ class ItemScores:
     score: str = "score"
 
     def arrays(self, source: str) -> tuple[list[str], dict[str, NDArray[Any]]]:
-        """Return the items' names in order, and the arrays in that order. Raises DataError naming the source and an item."""
+        """Return the items' names, sorted, and arrays in that order. Raises DataError naming the source and an item."""
         order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
         names = [self.ids[at] for at in order]
         if twice := [name for name, following in pairwise(names) if name == following]:
@@ -68,8 +68,8 @@ class ItemScores:
 
 
 def items_of_run(items: Sequence[ItemScores], source: str) -> list[Item]:
-    """Return a record for each task of one model, with what a run file holds beside it. Raises DataError for items that
-    cannot be scored."""
+    """Return the record and the observations of each task of one model, as a run file holds them. Raises DataError for items
+    that cannot be scored."""
     made = []
     for its in items:
         names, arrays = its.arrays(source)

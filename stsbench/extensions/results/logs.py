@@ -1,4 +1,4 @@
-"""What evaluation harnesses leave: lm-evaluation-harness's samples, inspect_ai's logs, mteb's results and predictions."""
+"""Read the output of evaluation harnesses: lm-evaluation-harness samples, inspect_ai logs, mteb results, predictions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stsbench.extensions.results.items import ItemScores
 from stsbench.parsing import parse_json
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's letters: correct, incorrect, partial, no answer
-_ZSTANDARD = 93  # zip's number of a method that Python 3.11 does not unpack
-_LOWER = {"bits_per_byte", "brier_score", "byte_perplexity", "perplexity", "ter", "word_perplexity"}  # the lower, the better
+_ZSTANDARD = 93  # zip's number of this compression, which Python 3.11 does not support
+_LOWER = {"bits_per_byte", "brier_score", "byte_perplexity", "perplexity", "ter", "word_perplexity"}  # lower is better
 _SAMPLES = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.:-]+\.jsonl")
 _NUMBER = (int, float)
 
@@ -28,9 +28,9 @@ def is_sample(path: Path) -> bool:
 
 
 def read_samples(path: Path) -> list[ItemScores]:
-    """Return the items of `samples_TASK_TIME.jsonl` of lm-evaluation-harness, one set of them for each filter.
+    """Return the item scores of lm-evaluation-harness's `samples_TASK_TIME.jsonl`, one ItemScores for each filter.
 
-    An item is a document by its number and hash; the model is the folder's name. Raises DataError naming file and line.
+    Items are named by the document's number and hash, the model by the folder. Raises DataError naming file and line.
     """
     task = match[1] if (match := _SAMPLES.fullmatch(path.name)) else path.stem
     filters: dict[str, dict[str, dict[str, float]]] = {}
@@ -49,9 +49,9 @@ def read_samples(path: Path) -> list[ItemScores]:
 
 
 def read_inspect_log(path: Path) -> list[ItemScores]:
-    """Return the items of an inspect_ai log, .eval or .json: a sample's mean over its epochs, by each scorer.
+    """Return the item scores of an inspect_ai log, .eval or .json: for each scorer, a sample's mean over its epochs.
 
-    Letters are graded as its accuracy does: C 1, P 1/2, I and N 0. Raises DataError for a log without scores.
+    Letters are graded as by inspect_ai's accuracy: C 1, P 1/2, I and N 0. Raises DataError for a log without scores.
     """
     if path.suffix == ".eval":
         try:
@@ -81,8 +81,8 @@ def read_inspect_log(path: Path) -> list[ItemScores]:
 
 
 def read_mteb_results(paths: Sequence[Path], folder: Path) -> list[ItemScores]:
-    """Return one set of items: of each task in the result files of a model, at the data's revision, the mean of its main
-    scores over splits and subsets, as mteb averages them."""
+    """Return one ItemScores whose items are the tasks in a model's result files, by name and data revision, each scored by
+    the mean of its main scores over splits and subsets, as mteb averages them."""
     items: dict[str, dict[str, float]] = {}
     for path in paths:
         result = _parsed(path.read_text("utf-8"), str(path))
@@ -98,7 +98,7 @@ def read_mteb_results(paths: Sequence[Path], folder: Path) -> list[ItemScores]:
 
 
 def read_mteb_predictions(path: Path, gold: Sequence[float] | None) -> list[ItemScores]:
-    """Return the pairs of an STS task's predictions, correlated with `gold`, a label for each in the data's order."""
+    """Return mteb's predictions for the pairs of an STS task. gold: the pairs' labels. Raises DataError without labels."""
     stored = _parsed(path.read_text("utf-8"), str(path))
     model = str(stored.pop("mteb_model_meta")["model_name"])
     task, made = path.name.removesuffix("_predictions.json"), []
@@ -133,7 +133,7 @@ def _parsed(text: str, location: str) -> Any:
 
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> str:
-    """Return a member's text; where it is packed by Zstandard, which Python's zipfile does not know yet, by pyarrow."""
+    """Return a member's text, unpacked by pyarrow if it is compressed by Zstandard, which zipfile does not support."""
     import pyarrow as pa
 
     try:

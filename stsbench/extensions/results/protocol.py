@@ -1,4 +1,4 @@
-"""The protocol of scores that another tool gave each item: their means, or how well predictions correlate with labels."""
+"""The protocol of other tools' scores of single items: their means, or correlations of predictions with labels."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from stsbench.metrics.shared_sentences import (
 from stsbench.metrics.similarity import correlation
 
 CORRELATIONS = ("spearman", "pearson")
-FEW = 50  # items, below which a test of a difference is made Student's
-SENTENCES = ("first", "second")  # the arrays of each item's two texts, by number
-MEAN = "mean"  # of numbers in a unit of their own; shares have the names that their tool gives them
+FEW = 50  # items below which a test of a difference uses Student's t
+SENTENCES = ("first", "second")  # names of the arrays with the numbers of each item's two texts
+MEAN = "mean"  # metric for numbers in a unit of their own; proportions keep the names of their tool
 NAME = "item-scores"
 
 
 class FewItems:
-    """Independent items, of which a bootstrap of a mean is too narrow: its deviations become Student's."""
+    """Few independent items, for which a bootstrap of a mean is too narrow: its deviations are stretched to Student's t."""
 
     def __init__(self, items: int) -> None:
         self._items = items
@@ -71,7 +71,7 @@ class ItemSettings(Settings):
 
 
 class ItemScoresProtocol(Protocol):
-    """Scores of another tool, an item each: `stsbench import` and `stsbench compare FILE FILE` read them."""
+    """Another tool's scores of single items, as read by `stsbench import` and `stsbench compare FILE FILE`."""
 
     Settings: ClassVar[SettingsModel] = ItemSettings
     name: ClassVar[str] = NAME
@@ -97,8 +97,8 @@ class ItemScoresProtocol(Protocol):
         raise ScoreError("the scores are another tool's: stsbench import FILE reads them")
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return a row for each metric: means have Student's interval over the items, a share of hits Wilson's, and
-        correlations Fisher's of the bootstrap."""
+        """Return a row for each metric: means have Student's interval over the items, proportions Wilson's, and correlations
+        a bootstrap interval on Fisher's scale."""
         values = observations.arrays["values"]
         item = item_numbers(observations, values.shape[1])
         drawn = self.draws(observations, data_id, self.settings["resamples"], self.settings["seed"])
@@ -120,7 +120,7 @@ class ItemScoresProtocol(Protocol):
         return rows
 
     def _values(self, observations: Observations) -> dict[str, float]:
-        """Return metric -> score, unit 1."""
+        """Return metric -> score, not yet multiplied by the metric's scale."""
         values, gold = observations.arrays["values"], observations.arrays.get("gold")
         metrics, items = observations.names["metrics"], distinct(item_numbers(observations, values.shape[1]))
         if gold is not None:
@@ -128,7 +128,7 @@ class ItemScoresProtocol(Protocol):
         return dict(zip(metrics, values.mean(axis=1).tolist(), strict=True))
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw items; those of one cluster together."""
+        """Return bootstrap draws of each metric, with items of one cluster drawn together."""
         values, gold = observations.arrays["values"], observations.arrays.get("gold")
         metrics, n = observations.names["metrics"], values.shape[1]
         if not resamples:
@@ -142,8 +142,8 @@ class ItemScoresProtocol(Protocol):
         return {(None, None, metric): self.metric(metric).scale * np.concatenate(its) for metric, its in parts.items()}
 
     def influences(self, observations: Observations) -> Influences:
-        """Return what makes the test of a difference Student's where items, or clusters of them, are few, and wider where
-        they share sentences."""
+        """Return influences by which the test of a difference uses Student's t for few items or clusters, and is wider where
+        items share sentences; {} for many independent items."""
         values, arrays = observations.arrays["values"], observations.arrays
         graph: Dependence | None = None
         if "first" in arrays:
@@ -163,8 +163,8 @@ class ItemScoresProtocol(Protocol):
 
 
 def mean_interval(values: NDArray[np.float64], item: NDArray[np.int64]) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of the mean of (n,) values, whose rows of one item are dependent: Wilson's of independent
-    values of 0 and 1, else Student's by the items' sums of deviations; (None, None) for one item or equal values."""
+    """Return the 95 % interval of the mean of (n,) values, of which rows of one item are dependent: Wilson's for independent
+    values of 0 and 1, else Student's from the items' sums of deviations; (None, None) for one item or equal values."""
     from scipy.special import stdtrit
 
     if np.isin(values, (0.0, 1.0)).all() and distinct(item) == len(item):

@@ -1,4 +1,4 @@
-"""Runs of a search engine, TREC's, ranx's or mteb's, and how good their rankings are by relevance judgements."""
+"""Retrieval runs in the formats of TREC, ranx and mteb, scored by relevance judgements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stsbench.extensions.results.items import ItemScores
 from stsbench.metrics.ranking import average_precision, ndcg, precision, recall, reciprocal_rank
 from stsbench.parsing import read_json
 
-Ranking = Mapping[str, Mapping[str, float]]  # query -> document -> its score, or how relevant it is
+Ranking = Mapping[str, Mapping[str, float]]  # query -> document -> score or relevance
 _HEADERS = (("query-id", "corpus-id", "score"), ("q_id", "doc_id", "score"))  # BEIR's, ranx's
 
 
@@ -38,7 +38,7 @@ def read_ranking(path: Path) -> tuple[Ranking, str]:
 
 
 def read_relevance(path: Path) -> Ranking:
-    """Return query -> document -> relevance: of TREC's four columns, of JSON, or of a table with BEIR's header."""
+    """Return query -> document -> relevance from TREC qrels, JSON, or a table with BEIR's header. Raises DataError."""
     if path.suffix == ".json":
         return _read_json(path)
     first = [] if path.suffix == ".parquet" else next(iter(numbered_lines(path)), (0, ""))[1].split()
@@ -51,9 +51,9 @@ def read_relevance(path: Path) -> Ranking:
 
 
 def score_ranking(model: str, task: str, ranking: Ranking, relevance: Ranking, source: str) -> ItemScores:
-    """Return the measures of each query that has a relevant document; one without results scores 0.
+    """Return the retrieval metrics of each query that has a relevant document; a query without results scores 0.
 
-    Documents of equal scores are ranked by their names, the last first, as trec_eval does. Raises DataError where no query
+    Documents with equal scores are ranked by name in descending order, as by trec_eval. Raises DataError where no query
     is judged.
     """
     judged = {query: {name: gain for name, gain in its.items() if gain > 0} for query, its in relevance.items()}

@@ -1,4 +1,4 @@
-"""Tables of scores: CSV, TSV, JSON lines or Parquet with a row an item, long or wide, or with a row a model."""
+"""Read tables of scores: CSV, TSV, JSON lines or Parquet with one row per item, long or wide, or one row per model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stsbench.errors import DataError
 from stsbench.extensions.results.items import ItemScores
 from stsbench.extensions.results.protocol import MEAN
 
-_ROLES = {  # what a column holds -> what it may be called
+_ROLES = {  # role of a column -> names by which it is recognised
     "id": ("id", "item", "item_id", "doc_id", "sample_id", "query_id", "qid"), "model": ("model",), "task": ("task",),
     "cluster": ("cluster",), "gold": ("gold",), "score": ("prediction", "score"), "sentence1": ("sentence1",),
     "sentence2": ("sentence2",),
@@ -20,12 +20,12 @@ _ROLES = {  # what a column holds -> what it may be called
 
 
 def read_table(path: Path, columns: str) -> list[ItemScores]:
-    """Return the scores of a table. columns: `id=q,score=f1,cluster=text`, the columns that are not called so.
+    """Return the scores of a table. columns: names of columns by role, such as `id=q,score=f1,cluster=text`.
 
-    With an id and one score a row is an item of the model that the file is called by, or that its column `model` names; with
-    several columns of numbers each is a model's, and columns without any number, such as texts, are left out. With `model`
-    and no id a row is a model, and every other column an item. With `gold` the score is a prediction, which is correlated
-    with it. Raises DataError, one line.
+    With an id and one score, a row is an item of the model named by the column `model` or the file's name; with several
+    columns of numbers, each is a model's, and columns without any number, such as texts, are left out. With `model` and
+    without id and score, a row is a model, and every other column an item. With `gold`, the score is a prediction that is
+    correlated with it. Raises DataError, one line.
     """
     header = column_names(path)
     roles = _roles(path, header, columns)
@@ -50,7 +50,7 @@ def read_table(path: Path, columns: str) -> list[ItemScores]:
 
 
 def _numeric(path: Path, names: Sequence[str]) -> list[str]:
-    """Return the columns that hold a number anywhere: one that holds something else, too, is an error where it is read."""
+    """Return the columns that hold at least one number; other values in them are an error when they are read."""
     rows = [row for _, row in named_columns(path, names)] if names else []
     return [name for name in names if any(is_number(str(row[name])) for row in rows)]
 
@@ -67,7 +67,7 @@ def _items(model: str, task: str, rows: Sequence[dict[str, Any]], score: str, ro
 
 
 def _roles(path: Path, header: Sequence[str], columns: str) -> dict[str, str]:
-    """Return what each column holds: as the user says, else by its name."""
+    """Return role -> column, as stated by `columns`, else by the columns' names. Raises DataError if ambiguous."""
     roles: dict[str, str] = {}
     for part in filter(None, columns.split(",")):
         role, equals, name = (word.strip() for word in part.partition("="))
@@ -89,7 +89,7 @@ def _roles(path: Path, header: Sequence[str], columns: str) -> dict[str, str]:
 def _rows(
     path: Path, names: Sequence[str], numbers: Sequence[str], roles: dict[str, str]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return ("FILE:LINE", column -> value) of each row, the scores as numbers."""
+    """Return ("FILE:LINE", column -> value) of each row, with scores as numbers. Raises DataError."""
     rows = []
     for location, row in named_columns(path, names):
         for name in (*numbers, *([roles["gold"]] if "gold" in roles else [])):

@@ -1,5 +1,5 @@
-"""Edits after which a sentence means something else. Each is a pure function of the text and a generator, and returns None
-where it does not apply."""
+"""Edits that change the meaning of a sentence. Each is a pure function of the text and a random generator, and returns
+None where it does not apply."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOWER_CALENDAR: Phrases = {tuple(map(str.lower, day)): tuple(map(str.lower, oth
 
 
 def negation(text: str, rng: Rng) -> str | None:
-    """With "not" behind the first auxiliary, or without a "not" that stands there; other negative sentences stay.
+    """Return the text with "not" after the first auxiliary, or without a "not" there; None for other negative sentences.
 
     >>> rng = np.random.default_rng(0)
     >>> negation("A dog is running.", rng), negation("It doesn't rain.", rng), negation("Nobody is here.", rng)
@@ -87,7 +87,7 @@ def _takes_not(text: str, words: Sequence[Word], lower: Sequence[str], i: int) -
 
 
 def entity(text: str, rng: Rng) -> str | None:
-    """With a common noun of a closed list replaced, everywhere in the text, by another of its kind that is not in it.
+    """Return the text with a listed common noun replaced everywhere by another of its kind that is not in the text, or None.
 
     >>> entity("A man sees the man's wife.", np.random.default_rng(1))
     "A woman sees the woman's wife."
@@ -120,12 +120,12 @@ def name(text: str, rng: Rng) -> str | None:
 
 
 def _cased_names(text: str) -> Groups:
-    """Return the names as a text writes them: one without any capital has them in lower case."""
+    """Return the groups of names in the text's case: in lower case for a text without capitals."""
     return _LOWER_NAMES if text == text.lower() else NAMES
 
 
 def _names(words: Sequence[Word], table: Groups) -> Iterator[int]:
-    """Yield positions of the names that are no part of a longer one ("South China Sea")."""
+    """Yield positions of names that do not follow a word such as "South", as parts of longer names do (South China Sea)."""
     for i, word in enumerate(words):
         if word.stem in table and not (i and words[i - 1].lower in NAME_BEFORE):
             yield i
@@ -140,8 +140,8 @@ def _replaced(text: str, words: Sequence[Word], old: str, new: str, exact: bool)
 
 
 def number(text: str, rng: Rng) -> str | None:
-    """With another number: the first figure of one changed, the last one of a year, or another word of two to twelve or of
-    twenty to ninety.
+    """Return the text with another number: its first figure changed, the last one of a year, or a number word replaced by
+    another of its range, two to twelve or twenty to ninety. None without a number.
 
     >>> number("In 5 days", np.random.default_rng(0)) != "In 5 days", number("Boeing B52", np.random.default_rng(0))
     (True, None)
@@ -154,7 +154,7 @@ def number(text: str, rng: Rng) -> str | None:
     word = words[i]
     if NUMBER.fullmatch(word.text):
         at = 3 if _YEAR.fullmatch(word.text) else 0
-        digit = pick([figure for figure in "23456789" if figure != word.text[at]], rng)  # 1 would want a singular
+        digit = pick([figure for figure in "23456789" if figure != word.text[at]], rng)  # not 1, which would need a singular
         return with_spans(text, {(word.start + at, word.start + at + 1): digit})
     value = NUMBER_WORDS[word.lower]
     return with_words(text, words, {(i, i): pick(
@@ -163,9 +163,8 @@ def number(text: str, rng: Rng) -> str | None:
 
 
 def word_order(text: str, rng: Rng) -> str | None:
-    """With two parts swapped: subject and object of "a X is Y-ing a Z", or else two listed nouns, names or figures.
-
-    Parts of a list ("a dog and a cat") stay: their order says nothing.
+    """Return the text with two parts swapped: subject and object of "a X is Y-ing a Z", or two listed nouns, names or
+    figures; None without such parts. Members of a list ("a dog and a cat") are not swapped, as their order has no meaning.
 
     >>> rng = np.random.default_rng(0)
     >>> word_order("A boy is chasing the dog.", rng), word_order("A dog and a cat sleep.", rng)
@@ -222,7 +221,7 @@ def _roles(text: str, words: Sequence[Word]) -> tuple[tuple[int, int], tuple[int
 
 
 def quantifier(text: str, rng: Rng) -> str | None:
-    """With another quantity: all, some, no, many, more than, at least, always, ...
+    """Return the text with another quantifier: all, some, no, many, more than, at least, always, ...; None without any.
 
     >>> quantifier("At least ten men left.", np.random.default_rng(0))
     'At most ten men left.'
@@ -231,13 +230,13 @@ def quantifier(text: str, rng: Rng) -> str | None:
 
 
 def time(text: str, rng: Rng) -> str | None:
-    """With another time: before and after, days, months, parts of the day, units, last and next.
+    """Return the text with another time: before and after, days, months, parts of the day, units, last and next; or None.
 
     >>> time("He left before noon.", np.random.default_rng(0))
     'He left after noon.'
     """
     words = split_words(text)
-    lower = text == text.lower()  # a capital tells May from may
+    lower = text == text.lower()  # without capitals, May cannot be distinguished from may
     calendar = _LOWER_CALENDAR if lower else CALENDAR
     dates = [(first, last, others) for first, last, others in listed_phrases(text, words, calendar, exact=True)
              if not (lower or not first) or words[first].text.capitalize() not in WORDS_TOO]
@@ -250,7 +249,7 @@ def time(text: str, rng: Rng) -> str | None:
 
 
 def antonym(text: str, rng: Rng) -> str | None:
-    """With a word replaced by its opposite, or a colour by another one.
+    """Return the text with a word replaced by its opposite, or a colour by another colour; None without such a word.
 
     >>> antonym("A big dog", np.random.default_rng(0))
     'A small dog'

@@ -56,14 +56,14 @@ SOURCES = {
     "sts14/test": "STS14", "sts15/test": "STS15", "sts16/test": "STS16",
 }
 OWN_RULES = {"kept": True, "changed": False}  # the columns of a user's paraphrases
-DECIMALS = 6  # cosines are compared with so many: float32 vectors of equal tokens differ behind them from batch to batch
+DECIMALS = 6  # of compared cosines: beyond them, float32 vectors of equal tokens differ from batch to batch
 
 
 def read_paraphrases(path: Path, columns: str = "") -> TripletSet:
-    """Return the texts of a file or folder as `table_rows` reads them, as anchor, kept as positive, changed as negative.
+    """Return a user's paraphrases as triplets: text as anchor, kept as positive, changed as negative.
 
-    columns: as `read_columns` takes them. Its text version is "own", its task the file's name, never a path, its id a digest
-    of the texts. Raises DataError naming file and line.
+    path: a file or folder as for `table_rows`; columns: as for `read_columns`. The set's text version is "own", its task the
+    file's name, never a path, its id a digest of the texts. Raises DataError naming file and line.
     """
     source, warnings = open_source(path), list[str]()
     rows = list(table_rows(source, PARAPHRASES, warnings, read_columns(columns, PARAPHRASES)))
@@ -188,11 +188,11 @@ class RobustnessProtocol(Protocol):
         return {rule: apply_rule(data.first, rule, seed, share) for rule in settings["rules"]}
 
     def observe(self, embed: Embed, data: PairSet | TripletSet) -> Observations:
-        """Return r rules, n pairs: edited bool (r, n), whether a rule edits a pair's first sentence; near float64 (k,), the
-        similarity of that sentence to its edited form, rule by rule where `edited`; similarity, gold float64 (n,) of the
-        pairs; moved float64 (m,), the pair's similarity with the edited sentence, of rules that keep the meaning. Of a
-        user's paraphrases: the rules `kept` and `changed`, edited and near, subset int64 (n,) of the
-        names of `subsets`.
+        """Return the observations of r rules and n pairs: edited bool (r, n), whether a rule edits a pair's first sentence;
+        near float64 (k,), the similarity of that sentence to its edited form, rule by rule where `edited`; similarity, gold
+        float64 (n,) of the pairs; moved float64 (m,), the pair's similarity with the edited sentence, for rules that keep
+        the meaning. For a user's paraphrases: the rules `kept` and `changed`, edited and near, and subset int64 (n,),
+        indices into `subsets`.
         """
         measure = self.settings["similarity"]
         if isinstance(data, TripletSet):
@@ -217,7 +217,7 @@ class RobustnessProtocol(Protocol):
         kinds = {kind: {rule: counts[rule] for rule in rules if RULES[rule].keeps == (kind == "kept")}
                  for kind in ("kept", "changed")}
         notes = [f"edited of {len(data)} first sentences, meaning {kind}: {format_counts(some)}"
-                 for kind, some in kinds.items() if some]  # two lines: a leaderboard takes none as long as a text
+                 for kind, some in kinds.items() if some]  # two lines, as a leaderboard refuses longer ones
         return Observations(arrays, {"rules": rules, "subsets": [], "notes": notes})
 
     def contradiction(self, observations: Observations, record: Record) -> str:
@@ -238,7 +238,7 @@ class RobustnessProtocol(Protocol):
         return ""
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        """Return the scores of the set, then those of each rule or of each of a user's own subsets."""
+        """Return the scores of the whole set, then of each rule, or of each subset of a user's paraphrases."""
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
         draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         try:
@@ -254,7 +254,7 @@ class RobustnessProtocol(Protocol):
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw pairs, each with all edits of its first sentence: plain and perturbed scores are paired."""
+        """Return bootstrap draws of all scores. Pairs are drawn with all their edits: plain and perturbed stay paired."""
         if not resamples:
             return {}
         parts = _Parts(observations, self.settings["similarity"] == "cosine")
@@ -266,7 +266,7 @@ class RobustnessProtocol(Protocol):
 
 
 class _Parts:
-    """What the scores are of: the edits by rule, and the pairs by rule that keeps the meaning."""
+    """Computes the scores from the edits of each rule, and from the edited pairs of each rule that keeps the meaning."""
 
     def __init__(self, observations: Observations, cosine: bool) -> None:
         arrays, rules = observations.arrays, observations.names["rules"]
@@ -288,7 +288,7 @@ class _Parts:
         self.scores = {rule: scores for rule in self.moved if (scores := self._scores(rule)) is not None}
 
     def _auc_parts(self, observations: Observations) -> dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]]:
-        """Return key of a score -> the rules whose edits it compares, bool (n,) of the items that count."""
+        """Return (subset, metric) of each AUC -> the rules whose edits it compares, and bool (n,) of the items included."""
         every = np.ones(self.n, dtype=bool)
         parts: dict[tuple[str | None, str], tuple[list[str], NDArray[np.bool_]]] = {(None, "auc"): ([*self.items], every)}
         if "subset" in observations.arrays:
@@ -302,7 +302,7 @@ class _Parts:
         return parts
 
     def _cuts(self, rules: Sequence[str], counted: NDArray[np.bool_]) -> tuple[Cuts, NDArray[np.intp]] | None:
-        """Return the edits of these rules by similarity, and the item that each is of; None where all are of one kind."""
+        """Return ROC cuts of these rules' edits, and each edit's item; None where all edits keep or all change meaning."""
         chosen = {rule: counted[self.items[rule]] for rule in rules}
         near = np.concatenate([self.near[rule][chosen[rule]] for rule in rules])
         label = np.concatenate([np.full(chosen[rule].sum(), float(self.keeps[rule])) for rule in rules])
@@ -312,8 +312,8 @@ class _Parts:
                 np.concatenate([self.items[rule][chosen[rule]] for rule in rules]))
 
     def values(self) -> dict[tuple[str | None, str], tuple[float, int]]:
-        """Return (subset, metric) -> score and the number of pairs that it is of, in the order of the rows: a table shows
-        the interval of the first score of each subset."""
+        """Return (subset, metric) -> score and its number of pairs, in the order of rows: tables show the interval of each
+        subset's first score."""
         values: dict[tuple[str | None, str], tuple[float, int]] = {}
         auc = {key: 100 * float(roc_auc(*cuts.counts())) for key, (cuts, _) in self.aucs.items()}
         if (None, "auc") in auc:
@@ -335,8 +335,8 @@ class _Parts:
         return values | {key: (value, distinct(self.item[self.aucs[key][1]])) for key, value in auc.items()}
 
     def _scores(self, rule: str) -> tuple[float, float] | None:
-        """Return Spearman of the pairs that a rule edits, before and after; None where there is none, and of two pairs,
-        whose correlation is 1 or -1 whatever they are."""
+        """Return Spearman's correlation on the pairs that a rule edits, before and after the edit; None where it is not
+        defined, and for fewer than three pairs, as that of two is always 1 or -1."""
         items = self.items[rule]
         if self.similarity is None or self.gold is None or distinct(self.item[items]) < 3:
             return None

@@ -1,4 +1,4 @@
-"""The rules by name, and the sentences that they make of others."""
+"""The edit rules by name, the edits that keep a sentence's meaning, and the application of rules to texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stsbench.extensions.robustness.words import (
 )
 
 Rng = np.random.Generator
-SHORTEST = 5  # letters of a word that gets a typo: of shorter ones, too often another word becomes
+SHORTEST = 5  # letters of the shortest word that gets a typo, as typos often turn shorter ones into other words
 _CURRENCY = "$€£¥"
 _FIGURES = {str(number): word for word, number in NUMBER_WORDS.items()}
 Edit = Callable[[str, np.random.Generator], str | None]
@@ -40,8 +40,8 @@ _CHANGING: dict[RuleName, Edit] = {
 
 
 def typo(text: str, rng: Rng) -> str | None:
-    """With one slip in one word of five letters or more, in lower case: two letters swapped, one left out, doubled, or a
-    neighbour of the right key. The first letter stays.
+    """Return the text with a typo in one lower-case word of five letters or more: two letters swapped, one left out,
+    doubled, or replaced by a neighbouring key. The first letter stays. None without such a word.
 
     >>> text = "A dog is running."
     >>> typo(text, np.random.default_rng(0)) != text, typo("A dog ran.", np.random.default_rng(0))
@@ -73,20 +73,20 @@ def _slip(word: str, rng: Rng) -> str:
 
 
 def case(text: str, rng: Rng) -> str | None:
-    """In lower case, in capitals, or with a capital at every word, whichever of them is new.
+    """Return the text in lower case, in capitals, or with every word capitalised, whichever differs; None if none does.
 
     >>> case("a", np.random.default_rng(0)), case("12", np.random.default_rng(0))
     ('A', None)
     """
     titled = with_spans(text, {(word.start, word.start + 1): word.text[0].upper() for word in split_words(text)})
-    # "ß" and "ŉ" become two letters: not the same text in capitals
+    # The length excludes texts with "ß" or "ŉ", which become two letters in capitals.
     options = [new for new in dict.fromkeys((text.lower(), text.upper(), titled)) if new != text and len(new) == len(text)]
     return pick(options, rng) if options else None
 
 
 def punctuation(text: str, rng: Rng) -> str | None:
-    """With the full stop at the end left out or added, a space before the last mark put in or left out, or a space
-    doubled.
+    """Return the text with the final full stop removed or added, a space before the last mark added or removed, or a space
+    doubled; None where nothing applies.
 
     >>> punctuation("Rain", np.random.default_rng(0)), punctuation("?", np.random.default_rng(0))
     ('Rain.', None)
@@ -105,7 +105,7 @@ def punctuation(text: str, rng: Rng) -> str | None:
 
 
 def number_word(text: str, rng: Rng) -> str | None:
-    """With a number from two to twelve or of tens up to ninety in figures where it was a word, and the other way round.
+    """Return the text with a number word (two to twelve, or tens up to ninety) as figures, or the reverse; None without any.
 
     >>> rng = np.random.default_rng(0)
     >>> number_word("Two dogs", rng), number_word("In 12 days", rng), number_word("For $5", rng)
@@ -130,7 +130,7 @@ def number_word(text: str, rng: Rng) -> str | None:
 
 
 def contraction(text: str, rng: Rng) -> str | None:
-    """With "is not", "do not", "it is", "they have been" or the like drawn together, or the other way round.
+    """Return the text with "is not", "do not", "it is", "they have been" or the like contracted, or the reverse, or None.
 
     >>> rng = np.random.default_rng(0)
     >>> contraction("It is raining.", rng), contraction("They can't swim.", rng), contraction("What it is.", rng)
@@ -152,7 +152,7 @@ def contraction(text: str, rng: Rng) -> str | None:
                 options.append((i, i + 1, NOT_CONTRACTED[lower[i]]))
             ending = PRONOUN_VERBS.get(lower[i], {}).get(lower[i + 1])
             if ending and i + 2 < len(words) and blank_between(text, words, i + 1, i + 2) and (
-                lower[i + 1] != "have" or lower[i + 2].endswith("ed") or lower[i + 2] == "been"):  # else no auxiliary
+                lower[i + 1] != "have" or lower[i + 2].endswith("ed") or lower[i + 2] == "been"):  # an auxiliary
                 options.append((i, i + 1, lower[i] + ending))
     if not options:
         return None
@@ -177,9 +177,9 @@ RULES: dict[str, Rule] = {name: Rule(name, name in _KEEPING, edit) for name, edi
 
 
 def edited(text: str, rule: str, seed: int) -> str | None:
-    """Return the text after a rule of `RULES`; None where the rule does not apply to it.
+    """Return the text edited by a rule of `RULES`; None where the rule does not apply to it.
 
-    The draw hangs on the seed, the rule and the text alone: a text becomes the same one wherever it stands.
+    Random choices depend on the seed, the rule and the text alone, so that equal texts are edited equally.
 
     >>> edited("A big dog sleeps.", "antonym", 0), edited("Rain.", "antonym", 0)
     ('A small dog sleeps.', None)
@@ -188,11 +188,10 @@ def edited(text: str, rule: str, seed: int) -> str | None:
     return RULES[rule].edit(text, np.random.default_rng([seed, *digest]))
 
 
-@lru_cache(maxsize=8)  # a protocol asks for the texts to encode, and again when it observes their vectors
+@lru_cache(maxsize=8)  # called twice by a protocol: for the texts to encode, and when it observes their vectors
 def apply_rule(texts: tuple[str, ...], rule: str, seed: int, share: float) -> tuple[str | None, ...]:
-    """Return each text after a rule, None for those that it does not apply to, and for all but `share` of the others.
-
-    The share, at least one text, is drawn by the seed.
+    """Return each text edited by a rule, None where it does not apply, and for all but a `share` of the texts to which it
+    does. The share, at least one text, is drawn with the seed.
 
     >>> apply_rule(("A big dog.", "Rain.", "A big cat."), "antonym", 0, 1.0)
     ('A small dog.', None, 'A small cat.')

@@ -1,4 +1,4 @@
-"""Words of a text and their places, choices among what a rule may change, and the change of one listed phrase."""
+"""Split texts into words with positions, replace words and listed phrases, and find numbers, for the rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from stsbench.extensions.robustness.words import ARTICLES, LARGE_NUMBERS, NUMBER_WORDS, Phrases
 
-# 1,200 and well-known are one word, as is "don 't", the way of tokenised texts
+# 1,200 and well-known are one word, and so is "don 't", as tokenised texts write it.
 _WORD = re.compile(r"\w+(?:['’.,:/\-]\w+| ['’](?:s|t|re|m|ll|ve|d)\b)*", re.IGNORECASE)
 _POSSESSIVE = re.compile(r" ?['’]s?$", re.IGNORECASE)
 _APOSTROPHE = re.compile(" ?['’]")
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text and where it stands."""
+    """A word of a text with its start and end, in characters."""
 
     text: str
     start: int
@@ -30,12 +30,12 @@ class Word:
 
     @property
     def lower(self) -> str:
-        """In lower case, with a straight apostrophe and no space before it."""
+        """Return the word in lower case, with a straight apostrophe and no space before it."""
         return _APOSTROPHE.sub("'", self.text.lower())
 
     @property
     def stem(self) -> str:
-        """Without the possessive 's."""
+        """Return the word without the possessive 's."""
         return _POSSESSIVE.sub("", self.text)
 
 
@@ -49,12 +49,12 @@ def split_words(text: str) -> list[Word]:
 
 
 def blank_between(text: str, words: Sequence[Word], first: int, last: int) -> bool:
-    """Return whether nothing but white space stands between the words from `first` to `last`."""
+    """Return whether there is only white space between the words from `first` to `last`."""
     return all(text[words[i].end : words[i + 1].start].isspace() for i in range(first, last))
 
 
 def cased_like(new: str, old: str) -> str:
-    """Return `new` with the capitals of `old`: all, the first one, or as it is.
+    """Return `new` capitalised like `old`: all letters, the first one, or unchanged.
 
     >>> cased_like("two", "Three"), cased_like("two", "THREE"), cased_like("two", "three")
     ('Two', 'TWO', 'two')
@@ -74,17 +74,16 @@ def article_for(word: str) -> str:
 
 
 def with_spans(text: str, spans: Mapping[tuple[int, int], str]) -> str:
-    """Return the text with each (start, end) replaced; they do not overlap."""
+    """Return the text with each span (start, end) replaced; spans must not overlap."""
     for (start, end), new in sorted(spans.items(), reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
 def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int], str]) -> str:
-    """Return the text with words replaced, from the first to the last position of each key, in the case of the first one of
-    them.
+    """Return the text with the words from the first to the last position of each key replaced, capitalised like the first.
 
-    An article "a" or "an" before them becomes the one that fits.
+    An article "a" or "an" before a replaced word is adjusted.
 
     >>> with_words("A dog runs", split_words("A dog runs"), {(1, 1): "elephant"})
     'An elephant runs'
@@ -99,16 +98,16 @@ def with_words(text: str, words: Sequence[Word], changes: Mapping[tuple[int, int
 
 
 def pick(options: Sequence[T], rng: np.random.Generator) -> T:
-    """Return one of several, uniformly drawn."""
+    """Return one of the options, drawn uniformly."""
     return options[int(rng.integers(len(options)))]
 
 
 def listed_phrases(
     text: str, words: Sequence[Word], table: Phrases, exact: bool = False
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yield (first word, last word, what may stand there) of the table's phrases, of several at one position the longest.
+    """Yield (first word, last word, replacements) of each listed phrase; where several begin at one word, the longest.
 
-    exact: whether their letters' case counts, too.
+    exact: match letters' case, too.
     """
     longest = max(map(len, table))
     at = 0
@@ -118,13 +117,13 @@ def listed_phrases(
             if key in table and blank_between(text, words, at, at + length - 1):
                 if table[key]:
                     yield at, at + length - 1, table[key]
-                at += length - 1  # the words of a phrase that stays as it is stay, too
+                at += length - 1  # also skips phrases without replacement, so that their words stay
                 break
         at += 1
 
 
 def change_phrase(text: str, table: Phrases, rng: np.random.Generator) -> str | None:
-    """Return the text with one of its listed phrases replaced, both drawn; None where it has none."""
+    """Return the text with a random one of its listed phrases replaced by a random alternative; None without a phrase."""
     words = split_words(text)
     options = [(first, last, new) for first, last, others in listed_phrases(text, words, table)
                if (new := absent(others, words))]
@@ -141,8 +140,8 @@ def absent(others: Sequence[str], words: Sequence[Word]) -> list[str]:
 
 
 def numbers(text: str, words: Sequence[Word]) -> Iterator[int]:
-    """Yield positions of the numbers that stand alone: figures without a sign or letter at them, no time of day; two to
-    ninety."""
+    """Yield positions of free-standing numbers: figures without an attached sign or letter that are not a time of day, and
+    number words from two to ninety that are not part of a larger number."""
     for at, word in enumerate(words):
         before, after = text[max(word.start - 1, 0) : word.start], text[word.end : word.end + 1]
         if NUMBER.fullmatch(word.text):

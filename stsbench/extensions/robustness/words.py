@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-Groups = Mapping[str, tuple[str, ...]]  # word -> the words of its group, itself among them
-Phrases = dict[tuple[str, ...], tuple[str, ...]]  # words -> what may stand in their place; () keeps them as they are
+Groups = Mapping[str, tuple[str, ...]]  # word -> the words of its group, itself included
+Phrases = dict[tuple[str, ...], tuple[str, ...]]  # words of a phrase -> replacements; () keeps the phrase unchanged
 
 
 def _words(text: str) -> frozenset[str]:
@@ -18,7 +18,7 @@ def _groups(lines: str) -> Groups:
 
 
 def _both_ways(lines: str) -> Phrases:
-    """Return "a / b" on a line: a becomes b, b becomes a."""
+    """Return the phrases of lines "a / b, c / d": a becomes b, b becomes a."""
     table: Phrases = {}
     for line in lines.strip().splitlines():
         for pair in line.split(","):
@@ -28,7 +28,7 @@ def _both_ways(lines: str) -> Phrases:
 
 
 def _one_way(lines: str) -> Phrases:
-    """Return "a > b / c": a becomes b or c."""
+    """Return the phrases of lines "a > b / c": a becomes b or c; "a >": a stays."""
     table: Phrases = {}
     for line in lines.strip().splitlines():
         one, _, others = line.partition(">")
@@ -40,7 +40,7 @@ def _swaps(groups: Iterable[tuple[str, ...]]) -> Phrases:
     return {(word,): tuple(other for other in group if other != word) for group in groups for word in group}
 
 
-# Common nouns: a word becomes another one of its line. No two words of a line mean the same, nor does one include another.
+# Common nouns: a word is replaced by another of its line, of which no two are synonyms or hypernyms of each other.
 NOUNS = _groups("""
 man woman
 men women
@@ -75,7 +75,7 @@ book newspaper letter
 books newspapers letters
 """)
 
-# Names, in the case in which they are written.
+# Names, in their usual case.
 NAMES = _groups("""
 China Russia India Japan France Germany Italy Spain Iran Iraq Syria Egypt Israel Pakistan Brazil Mexico Canada
 Chinese Russian Indian Japanese French German Italian Spanish Iranian Iraqi Syrian Egyptian Israeli Pakistani Brazilian
@@ -140,8 +140,8 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )
-WORDS_TOO = frozenset({"March", "May"})  # words of another meaning where a capital says nothing
-CALENDAR: Phrases = _swaps([DAYS, MONTHS])  # in the case in which they are written
+WORDS_TOO = frozenset({"March", "May"})  # also common words, in texts without capitals and at the start of a sentence
+CALENDAR: Phrases = _swaps([DAYS, MONTHS])  # in their usual case
 TIMES: Phrases = (
     _swaps([("yesterday", "today", "tomorrow"), ("morning", "afternoon", "evening"), _UNITS])
     | _both_ways("before / after, earlier / later, early / late, previously / subsequently, once / twice")
@@ -213,14 +213,14 @@ ANTONYMS: Phrases = (
     """)
 )
 
-# Meaning kept.
+# For the rules that keep the meaning.
 CONTRACTED_NOT = {
     "isn't": "is", "aren't": "are", "wasn't": "was", "weren't": "were", "don't": "do", "doesn't": "does", "didn't": "did",
     "hasn't": "has", "haven't": "have", "hadn't": "had", "can't": "can", "cannot": "can", "couldn't": "could",
     "won't": "will", "wouldn't": "would", "shouldn't": "should", "mustn't": "must",
 }
 NOT_CONTRACTED = {verb: short for short, verb in CONTRACTED_NOT.items() if short != "cannot"}
-ENDINGS = {"'re": "are", "'m": "am", "'ll": "will", "'ve": "have"}  # 's and 'd stand for two words each
+ENDINGS = {"'re": "are", "'m": "am", "'ll": "will", "'ve": "have"}  # without the ambiguous 's and 'd
 PRONOUN_VERBS = {
     "i": {"am": "'m", "will": "'ll", "have": "'ve"},
     **{pronoun: {"are": "'re", "will": "'ll", "have": "'ve"} for pronoun in ("you", "we", "they")},
@@ -232,7 +232,7 @@ KEYS = {  # a key of a US keyboard -> those beside it in its row
     for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm") for at, letter in enumerate(row)
 }
 
-# Grammar.
+# Function words and participles.
 BE = frozenset({"is", "are", "was", "were"})
 MODALS = frozenset({"can", "could", "will", "would", "should", "must"})
 HAVE = frozenset({"has", "have", "had"})

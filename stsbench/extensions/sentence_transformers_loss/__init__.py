@@ -1,1 +1,1 @@
-"""Methods as losses of sentence-transformers' trainer."""
+"""Training methods as losses of sentence-transformers' trainer."""

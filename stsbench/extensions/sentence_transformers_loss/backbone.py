@@ -53,7 +53,7 @@ def shared_backbone(model: Any, log: Callable[[str], None]) -> Backbone:
 
 
 def check_precision(transformer: nn.Module) -> None:
-    """Raise StsbenchError for weights of other numbers than float32, or float64."""
+    """Raise StsbenchError for weights that are neither float32 nor float64."""
     if dtypes := {str(weight.dtype) for weight in transformer.parameters()} - {"torch.float32", "torch.float64"}:
         raise StsbenchError(
             f"the model's weights are {min(dtypes)}: load it with model_kwargs={{'dtype': 'float32'}} (bf16=True of the "
@@ -62,11 +62,10 @@ def check_precision(transformer: nn.Module) -> None:
 
 
 def surroundings(model: Any) -> str | None:
-    """Return what else acts in a SentenceTransformer's forward than the modules that it is made of, by name; None for
-    nothing.
+    """Return the name of anything besides its own modules that changes a SentenceTransformer's forward; None for nothing.
 
-    That is a forward of somebody else's (loss modifiers put one there while they run, a subclass has one), a hook, and an
-    adapter that acts in peft's own forward. What accelerate and torch put around it only chooses precision and devices.
+    That is a replaced forward (by a loss modifier while it runs, or by a subclass), a hook, or an adapter that acts in
+    peft's own forward. Wrappers of accelerate and torch do not count, as they only choose precision and devices.
     """
     from peft import PeftModel
 
@@ -88,8 +87,7 @@ def surroundings(model: Any) -> str | None:
 
 
 def _wrappers(model: Any) -> Iterator[Any]:
-    """Yield what torch.compile or DataParallel makes of a SentenceTransformer, from the outside, and that itself as the
-    last."""
+    """Yield the wrappers of torch.compile or DataParallel around a SentenceTransformer, outermost first, and then itself."""
     from sentence_transformers import SentenceTransformer
 
     yield model
@@ -99,7 +97,7 @@ def _wrappers(model: Any) -> Iterator[Any]:
 
 
 def _foreign(function: Any, libraries: tuple[str, ...]) -> Any:
-    """Return a forward that is not of the libraries, whatever accelerate and torch put around it; None otherwise."""
+    """Return the forward inside the wrappers of accelerate and torch if it is not of `libraries`; None otherwise."""
     while function is not None:
         function = getattr(function, "__func__", function)
         name = function.__globals__["__name__"] if isinstance(function, FunctionType) else type(function).__module__

@@ -1,4 +1,4 @@
-"""The rows of a batch as the trainer's collator made them: columns of token ids, and a label."""
+"""The rows of a batch from the trainer's collator: columns of token ids, and labels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Columns:
 
 
 def unpadded(column: Mapping[str, Tensor]) -> list[np.ndarray]:
-    """Return the token ids of each text, padding at either side left out."""
+    """Return the token ids of each text, without padding at either side."""
     ids, mask = column.get("input_ids"), column.get("attention_mask")
     if ids is None or mask is None or ids.ndim != 2 or mask.shape != ids.shape:
         raise StsbenchError("methods read texts as the trainer's collator pads them: a column has no such input_ids")
@@ -52,7 +52,7 @@ def unpadded(column: Mapping[str, Tensor]) -> list[np.ndarray]:
 
 
 def whole_groups(rows: int, size: int, name: str) -> int:
-    """Return how many of the rows make whole groups of `size`. Raises StsbenchError where none do."""
+    """Return the number of rows in whole groups of `size`. Raises StsbenchError for fewer rows than one group."""
     if rows < size:
         raise StsbenchError(
             f"{name} takes rows in groups of {size}, and a batch has {rows}: set per_device_train_batch_size to a multiple, "

@@ -1,4 +1,4 @@
-"""A method as a loss of sentence-transformers' trainer: the very module that our own loop trains, fed by their collator."""
+"""A method as a loss of sentence-transformers' trainer: the same module as in `stsbench train`, fed by their collator."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def as_sentence_transformers_loss(
 
 
 class MethodLoss(nn.Module):
-    """What `as_sentence_transformers_loss` gives. model: the SentenceTransformer; method: the Method on its weights."""
+    """The loss of a method. model: the SentenceTransformer; method: the Method on the model's weights."""
 
-    steps: Tensor  # () batches trained on: what the draws of the next one depend on, as in our loop
+    steps: Tensor  # () number of batches so far, which seeds the next batch's draws, as in `stsbench train`
 
     def __init__(self, model: Any, method: Method, plan: MethodPlan, classes: int, seed: int) -> None:
         super().__init__()
-        self.model, self.method = model, method  # in this order: the trainer knows the shared weights as the model's
+        self.model, self.method = model, method  # in this order, so that shared weights are named as the model's
         self.plan, self.classes, self.seed = plan, classes, seed
         (self.stage,) = plan.stages
         self.labelled_only = plan.labelled(self.stage) == "only"
@@ -114,7 +114,7 @@ class MethodLoss(nn.Module):
         self._check_model()
         self._join_checkpoints()
         training = self.model.training
-        self.method.train(training)  # the trainer switches the model alone
+        self.method.train(training)  # the trainer sets the mode of the model alone
         surrounded, around = self._surrounded, surroundings(self.model)
         if around is None or surrounded is None or surrounded.columns is not sentence_features:
             batch = self._batch(list(sentence_features), labels)
@@ -136,7 +136,7 @@ class MethodLoss(nn.Module):
         return loss
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy: without what belongs to a training that runs."""
+        """Return the state for a copy, without that of a running training."""
         return {**vars(self), "_surrounded": None, "_kept": {}}
 
     def _forget(self, gradient: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Where a server is and by which way, and what carries requests there within a time."""
+"""A server's address and proxy, the HTTP client with a deadline for each answer, and keys kept out of messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stsbench.wording import printable
 
 KEY = "OPENAI_API_KEY"
 _DEFAULT = "https://api.openai.com/v1"
-_SHORTEST = 4  # characters of a key that is looked for in what a server says: "a" would be in every word
-_PART = 8  # characters of a longer key that tell too much of it
+_SHORTEST = 4  # characters of the shortest key that is hidden in messages, as "a" would hide a part of every word
+_PART = 8  # characters of a longer key that no message may repeat
 _SCHEMES = ("http", "https", "socks5", "socks5h")  # schemes of a proxy
 
 
 @dataclass(frozen=True)
 class Address:
-    """url: without a slash at its end, and without anything that could be a key; host: of it; encrypted: by TLS."""
+    """The address of a server. url: without a slash at its end or anything that could be a key; encrypted: by TLS."""
 
     url: str
     host: str
@@ -35,7 +35,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Return whether this machine is meant, by whatever spelling: 127.1 is 127.0.0.1, and 0.0.0.0 answers here, too."""
+        """Return whether the host is this machine, in any spelling: 127.1 is 127.0.0.1, and 0.0.0.0 is local, too."""
         host = self.host.rstrip(".").lower()
         try:
             ip = ipaddress.ip_address(host)
@@ -50,8 +50,8 @@ class Address:
 
 @dataclass(frozen=True)
 class Proxy:
-    """url: as the environment has it, with what may be a password; shown: without; variable: what names it; secrets: what no
-    message may repeat."""
+    """A proxy. url: as in the environment, maybe with a password; shown: the url without it; variable: the environment
+    variable that names it; secrets: texts that no message may repeat."""
 
     url: str
     shown: str
@@ -60,16 +60,16 @@ class Proxy:
 
 
 def choose_address(address: str | None, key: str) -> Address:
-    """Return what --base-url says, else the variable OPENAI_BASE_URL, else OpenAI's own.
+    """Return the address of --base-url, else of the variable OPENAI_BASE_URL, else OpenAI's.
 
-    EncoderError, one line, which never repeats what may hold a key: a user name, a password, a query or the key stands in
-    it, or it is no address.
+    Raises EncoderError, one line, for an invalid address, or one with a user name, a password, a query or the key, which the
+    message does not repeat.
     """
     name = "--base-url" if address is not None else "OPENAI_BASE_URL"
     text = address if address is not None else os.environ.get("OPENAI_BASE_URL") or _DEFAULT
     try:
         parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port  # a port that is none raises here
+        host, _ = parts.hostname, parts.port  # raises ValueError for an invalid port
     except ValueError:
         raise EncoderError(f"{name} cannot be read as an address: write http://HOST:PORT/v1") from None
     right = parts.scheme in ("http", "https") and bool(host) and printable(text) == text and text.split() == [text]
@@ -83,7 +83,7 @@ def choose_address(address: str | None, key: str) -> Address:
 
 
 def key_of_environment() -> str:
-    """Return the key in the variable, "" without one. EncoderError, which does not repeat it: no header could hold it."""
+    """Return the environment's key, "" without one. Raises EncoderError, which hides the key, if no header can hold it."""
     key = os.environ.get(KEY, "")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise EncoderError(f"the variable {KEY} holds a blank, a line's end or a letter beyond ASCII: no key does")
@@ -93,7 +93,7 @@ def key_of_environment() -> str:
 def choose_proxy(address: Address) -> Proxy | None:
     """Return the proxy that the environment names for an address; None for this machine, and where NO_PROXY names the host.
 
-    EncoderError, one line, which does not repeat it: it is no address of a proxy.
+    Raises EncoderError, one line, for an invalid proxy, which the message does not repeat.
     """
     proxies = {} if address.local else getproxies()
     kind = next((kind for kind in ("https" if address.encrypted else "http", "all") if proxies.get(kind)), None)
@@ -111,12 +111,12 @@ def choose_proxy(address: Address) -> Proxy | None:
         raise EncoderError(f"the proxy of {variable} is no address of one: write http://HOST:PORT or socks5://HOST:PORT; "
                            f"NO_PROXY={address.host} goes without it")
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    secret = parts.password or parts.username or ""  # a token may stand in the place of a user's name
+    secret = parts.password or parts.username or ""  # a token may be given as the user name
     return Proxy(url, printable(shown), variable, (secret, unquote(secret)))
 
 
 def _spared(address: Address, hosts: str) -> bool:
-    """Return whether NO_PROXY, `hosts`, names a host: by its name, the end of it, its address or a network that holds it."""
+    """Return whether NO_PROXY, `hosts`, names the host, by its name, a suffix of it, its IP address or a network."""
     entries = [entry.strip() for entry in hosts.split(",")]
     if "*" in entries or proxy_bypass(urlsplit(address.url).netloc):
         return True
@@ -132,8 +132,8 @@ def _spared(address: Address, hosts: str) -> bool:
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """Return `text` with *** where it repeats a secret or eight characters of it: as it is, quoted for a URL, in base64
-    or in hex, and broken by blanks."""
+    """Return `text` with *** in place of a secret or eight characters of it: plain, quoted for a URL, in base64 or in hex,
+    also if interrupted by blanks."""
     positions = [position for position, letter in enumerate(text) if letter.isprintable() and letter != " "]
     letters = "".join(text[position] for position in positions)
     hidden: set[int] = set()
@@ -147,14 +147,14 @@ def without_secrets(text: str, *secrets: str) -> str:
 
 
 def _forms(secret: str) -> Iterator[tuple[str, int]]:
-    """Yield a secret as it may be written, each with the length of a part that tells too much."""
+    """Yield each form in which a secret may be written, with the length of a part that must not be shown."""
     size, raw = min(len(secret), _PART), secret.encode()
     for form in {secret, quote(secret, safe="")}:
         yield form, min(len(form), size)
     for every in ("%{:02x}", "%{:02X}", "{:02x}", "{:02X}", "\\u{:04x}", "\\u{:04X}"):
         form = "".join(every.format(byte) for byte in raw)
         yield form, size * len(form) // len(raw)
-    for before, shared in ((0, 0), (1, 2), (2, 3)):  # three ways to stand in what is encoded
+    for before, shared in ((0, 0), (1, 2), (2, 3)):  # base64 differs with the secret's position modulo 3
         form = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")[shared:-1]
         if len(form) >= _SHORTEST:
             yield form, min(len(form), _PART)
@@ -162,15 +162,15 @@ def _forms(secret: str) -> Iterator[tuple[str, int]]:
 
 
 class Deadline(threading.local):
-    """until: by time.monotonic, for whatever this thread reads or writes."""
+    """A thread's deadline for reading and writing. until: by time.monotonic."""
 
     until = float("inf")
 
 
 def make_client(name: str, library: Any, address: Address, proxy: Proxy | None, deadline: Deadline, **hooks: Any) -> Any:
-    """Return the HTTP client (httpx or httpx2) in which `library`, openai, sends requests. hooks: its event hooks.
+    """Return the HTTP client (httpx or httpx2) with which `library`, openai, sends requests. hooks: its event hooks.
 
-    EncoderError: the proxy is of a kind that needs another package.
+    Raises EncoderError for a proxy of a kind that needs another package.
     """
     transport = importlib.import_module(library.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
     try:
@@ -184,12 +184,12 @@ def make_client(name: str, library: Any, address: Address, proxy: Proxy | None, 
         why = "needs the package socksio: pip install socksio" if isinstance(error, ImportError) else "is not understood"
         raise EncoderError(f"{name}: the proxy {proxy.shown} of {proxy.variable} {why}; NO_PROXY={address.host} goes "
                            "without it") from None
-    carrier._pool._network_backend = _Network(carrier._pool, deadline)  # no other way leads to each read
+    carrier._pool._network_backend = _Network(carrier._pool, deadline)  # no public option bounds each read
     return library.DefaultHttpxClient(transport=carrier, trust_env=False, follow_redirects=False, event_hooks=hooks)
 
 
 class _Network:
-    """A pool's network, each of whose connections keeps to the deadline."""
+    """Wraps a connection pool's network backend such that every connection keeps the deadline."""
 
     def __init__(self, pool: Any, deadline: Deadline) -> None:
         self._inner, self._deadline = pool._network_backend, deadline

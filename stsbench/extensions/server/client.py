@@ -1,4 +1,4 @@
-"""One request to a server, as often as it takes: by the official client, with what a stranger may answer kept in bounds."""
+"""Requests for vectors to a server, by the openai client, with retries and with bounds on what an answer may hold."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from stsbench.errors import EncoderError
 from stsbench.extensions.server.address import KEY, Address, Deadline, choose_proxy, make_client, without_secrets
 from stsbench.wording import printable
 
-MOST_NUMBERS = 65_536  # the widest vector
-_DIGITS = 32  # bytes of a number in JSON, at most
-TRIES = 8  # over a minute: what a service allows is often counted by the minute
-QUICK = 3  # where the texts themselves may be why it fails
-SECONDS = 120.0  # that one try may take
-FIRST_WAIT, LONGEST_WAIT = 0.5, 300.0  # seconds between two tries, doubled each time; what a server may ask for
+MOST_NUMBERS = 65_536  # most dimensions of a vector
+_DIGITS = 32  # most bytes of a number in JSON
+TRIES = 8  # they take more than a minute, as rate limits are often per minute
+QUICK = 3  # tries where the texts themselves may be the cause
+SECONDS = 120.0  # timeout of one try
+FIRST_WAIT, LONGEST_WAIT = 0.5, 300.0  # seconds: before the second try, doubled each time; most that a server may ask for
 _AGAIN = (408, 429, 500, 502, 503, 504)
-_WHATEVER = (401, 402, 404, 405, 407, 408, 429)  # statuses that are not for what the texts are
-_SHOWN, _READ = 300, 8192  # characters of a server's reason in a message; bytes of it that are read
-# How servers say that a text is too long, or that there are too many of them; llama.cpp with status 500.
+_WHATEVER = (401, 402, 404, 405, 407, 408, 429)  # statuses that do not depend on the texts
+_SHOWN, _READ = 300, 8192  # most characters of a server's reason in a message; most bytes of it that are read
+# Servers' messages for texts that are too long or too many; llama.cpp sends them with status 500.
 _TOO_LONG = re.compile(
     r"context (length|size)|too (long|large)|less than \d+ tokens|max\w* (\w+ )*(length|tokens)|batch size", re.IGNORECASE
 )
@@ -39,17 +39,17 @@ _LACKING = re.compile(r"input_type|\btask\b|required|missing", re.IGNORECASE)
 
 
 class BadAnswerError(Exception):
-    """An answer that no second try would change; the message says what is wrong with it."""
+    """An invalid answer that another try would not change; the message states the fault."""
 
 
 class HalfAnswerError(BadAnswerError):
-    """An answer that is cut off, or another program's."""
+    """An answer that is cut off, or comes from another program."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """vectors: float32 (n, d), numbers that are not finite among them; tokens: as the server counts them, None: it does not;
-    model, build: by which names the server calls what computed, "" where it does not say."""
+    """A server's answer. vectors: float32 (n, d), possibly with NaN or infinity; tokens: the server's count, None without
+    one; model, build: the server's names of the model and its version, "" without one."""
 
     vectors: NDArray[np.float32]
     tokens: int | None
@@ -58,12 +58,12 @@ class Answer:
 
 
 def most_bytes(count: int, width: int | None) -> int:
-    """Return what an answer of so many vectors may take."""
+    """Return the most bytes that an answer with `count` vectors may have. width: their dimensions, if known."""
     return count * ((width or MOST_NUMBERS) * _DIGITS + 4096) + 65_536
 
 
 def read_answer(body: bytes, count: int) -> Answer:
-    """Return the vectors of `count` texts. BadAnswerError: they are not there, or are of different widths."""
+    """Return the parsed answer for `count` texts. Raises BadAnswerError for missing vectors or different dimensions."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -85,7 +85,7 @@ def read_answer(body: bytes, count: int) -> Answer:
 
 
 def stated(body: bytes) -> str:
-    """Return the reason in the body of an error, where it has one of the usual forms; else its text."""
+    """Return the reason from the body of an error in one of the usual forms, else the whole body as text."""
     text = body.decode("utf-8", "replace")
     try:
         reason = json.loads(text)
@@ -97,12 +97,12 @@ def stated(body: bytes) -> str:
 
 
 def _numbers(written: Any) -> NDArray[np.float32]:
-    """Return a vector as base64 of little-endian float32, or as a list of numbers, in which null is NaN."""
+    """Return the vector from base64 of little-endian float32, or from a list of numbers, in which null is NaN."""
     try:
         if isinstance(written, str):
             return np.frombuffer(base64.b64decode(written, validate=True), "<f4").astype(np.float32)
         listed = [np.nan if number is None else number for number in written]
-        with np.errstate(over="ignore"):  # infinity is for the caller to find
+        with np.errstate(over="ignore"):  # the caller checks for infinity
             array = np.asarray(listed)
             numbers = array.astype(np.float32) if array.ndim == 1 and array.dtype.kind in "fi" else None
     except (ValueError, TypeError, OverflowError):
@@ -113,13 +113,13 @@ def _numbers(written: Any) -> NDArray[np.float32]:
 
 
 def _tokens(usage: Any) -> int | None:
-    """Return what the server counts: of the texts, or in all."""
+    """Return the server's count of tokens: those of the prompt, or else the total; None without one."""
     counts = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     return next((count for count in counts if type(count) is int and 0 <= count < 2**53), None)
 
 
 class TextsError(EncoderError):
-    """The server fails at a request, and the texts in it may be why. again: another try may succeed."""
+    """A failed request for which its texts may be the cause. again: another try may succeed."""
 
     def __init__(self, line: str, again: bool) -> None:
         super().__init__(line)
@@ -128,7 +128,7 @@ class TextsError(EncoderError):
 
 @dataclass
 class Counts:
-    """What a server was asked for since the encoder was loaded. tokens: as it counts them; uncounted: answers without."""
+    """Counts since the encoder was loaded. tokens: by the server's count; uncounted: answers without such a count."""
 
     requests: int = 0
     retries: int = 0
@@ -143,7 +143,7 @@ class _StatusError(Exception):
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why a try failed. again: another one may succeed; wait: seconds that the server asks for; texts: they may be why."""
+    """Why a try failed. again: another try may succeed; wait: seconds that the server asks for; texts: may be the cause."""
 
     line: str
     again: bool = False
@@ -153,10 +153,10 @@ class _Fault:
 
 
 class Client:
-    """Requests for vectors of one model; any number of threads may ask at a time."""
+    """Sends requests for vectors of one model; thread-safe."""
 
     def __init__(self, name: str, model: str, address: Address, key: str, dimensions: int | None = None) -> None:
-        """name: of the encoder, for messages. EncoderError: the client is not installed."""
+        """Make the HTTP client. name: of the encoder, for messages. Raises EncoderError where openai is not installed."""
         try:
             import openai
         except ImportError:
@@ -170,22 +170,22 @@ class Client:
         self._client = openai.OpenAI(api_key=key or "none", base_url=address.url, max_retries=0, http_client=http)
         self.name, self.address, self.counts = name, address, Counts()
         self._model, self._key = model, key
-        self.answering, self.builds = "", set[str]()  # what its answers call the model, and what computes it
-        self.most_texts, self.halved = 2**31, 0  # texts of a request: fewer once more were refused, or failed twice
+        self.answering, self.builds = "", set[str]()  # names of the model and of its versions in the answers
+        self.most_texts, self.halved = 2**31, 0  # most texts per request, lowered when more are refused or fail twice
         self._asked: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
         self._encoding = "base64"
         self._lock = threading.Lock()
-        self._resume = 0.0  # when requests go on, by time.monotonic: a server that is asked too much tells it to one of them
+        self._resume = 0.0  # time.monotonic() before which no thread sends: a rate limit is reported to one of them alone
         self._answered = False
 
     def ask(
         self, texts: Sequence[str], width: int | None, stopped: threading.Event | None = None, *,
         fields: Mapping[str, Any] = MappingProxyType({}), tries: int = TRIES, again: bool = False,
     ) -> Answer:
-        """Return the vectors of n texts. width: of them, where it is known; fields: further ones of the request; tries:
-        where the texts may be why it fails; again: some of them were asked for before.
+        """Return the vectors of n texts. width: their dimensions, if known; fields: further fields of the request; tries:
+        most tries where the texts may be the cause of a failure; again: the request repeats an earlier one.
 
-        EncoderError, one line: the server does not answer, or with something else; TextsError: the texts may be why.
+        Raises EncoderError, one line, without a valid answer; TextsError where the texts may be the cause.
         """
         stopped, attempt = stopped or threading.Event(), 0
         with self._lock:
@@ -211,7 +211,7 @@ class Client:
             self.counts.requests += 1
         try:
             answer = self._answer(texts, width, fields)
-        except Exception as error:  # whatever the client and the libraries below it raise; none of it with the key
+        except Exception as error:  # of any library below: no message may pass on the key
             return self._fault(error)
         model, build = self.shown(answer.model), self.shown(answer.build)
         with self._lock:
@@ -226,15 +226,16 @@ class Client:
         return answer
 
     def _answer(self, texts: Sequence[str], width: int | None, fields: Mapping[str, Any]) -> Answer:
-        """Return what one request gives."""
+        """Send one request, and return its answer."""
         body = self._body(self._client.embeddings, most_bytes(len(texts), width), fields, input=list(texts),
                           encoding_format=self._encoding, **self._asked)
         return read_answer(body, len(texts))
 
     def _body(self, resource: Any, most: int, fields: Mapping[str, Any], **request: Any) -> bytes:
-        """Return the body of an answer of the library's `resource`, of at most so many bytes."""
+        """Send a request to the library's `resource`, and return the answer's body. Raises BadAnswerError beyond `most`
+        bytes."""
         body = bytearray()
-        self._deadline.until = time.monotonic() + SECONDS  # for all of it, the headers included
+        self._deadline.until = time.monotonic() + SECONDS  # for the whole answer, headers included
         timeout = self._library.Timeout(SECONDS, connect=min(SECONDS, 10.0))
         create = resource.with_streaming_response.create
         with create(model=self._model, timeout=timeout, extra_body=dict(fields) or None, **request) as response:
@@ -286,14 +287,14 @@ class Client:
         return _Fault(line, again, wait, status not in _WHATEVER and wait is None, encoding)
 
     def shown(self, text: str, most: int = _SHOWN) -> str:
-        """Return what a server or a library says, or a text, in one line that a terminal may show, without a part of the
+        """Return a message of a server or a library, or a text, as one line that is safe for a terminal and without the
         key."""
         secrets = () if self.proxy is None else self.proxy.secrets
         line = printable(without_secrets(" ".join(text.split())[:_READ], self._key, *secrets))
         return line if len(line) <= most else line[:most] + "..."
 
     def _wait(self, attempt: int, seconds: float | None, stopped: threading.Event) -> None:
-        """Nobody asks before a server says that it may; this thread waits longer each time, by chance not as others."""
+        """Wait before the next try: all threads as long as the server asks, this one by exponential backoff with jitter."""
         with self._lock:
             self.counts.retries += 1
             if seconds:
@@ -308,8 +309,7 @@ class Client:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Return seconds until the time that Retry-After names: a number of them, or a date of HTTP; None where it names
-    none."""
+    """Return the seconds to wait by a Retry-After header, a number of seconds or an HTTP date; None without a valid one."""
     if not header:
         return None
     try:
@@ -323,13 +323,13 @@ def retry_after(header: str | None) -> float | None:
 
 
 def _refuse(response: Any) -> None:
-    """Raise what is no answer before the client reads all of it."""
+    """Raise an error status before the client reads the whole body."""
     if response.status_code < 300:
         return
     text = b""
     for part in response.iter_bytes():
         text += part[:_READ]
         if len(text) >= _READ:
-            text = re.sub(rb"\S{1,512}$", b"", text[:_READ])  # no half of a word, which may be the key
+            text = re.sub(rb"\S{1,512}$", b"", text[:_READ])  # a cut word may be a part of the key
             break
     raise _StatusError(response.status_code, response.headers, text.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""The kind `openai`: texts go to a server in batches, and each answer has to be of the model that it was at the start."""
+"""`openai:NAME`: an encoder behind a server with OpenAI's API, whose model is checked with each batch of texts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from stsbench.extensions.server.options import EncoderServerOptions
 
 
-MOST = 31  # a request, and one of the probe: text-embeddings-inference takes 32
+MOST = 31  # texts per request, besides one of the probe: text-embeddings-inference takes 32
 TOKENS = 16_384
 _BYTES = 3  # bytes of UTF-8 per token, an estimate: English has 4 to 5, Chinese 3; the server's tokenizer is not known
-_AROUND = 2  # special tokens of a text
+_AROUND = 2  # special tokens per text
 
 T = TypeVar("T")
 _HONOURED = ("normalize", "truncate_dim", "prompt", "batch_tokens")
@@ -42,13 +42,13 @@ _REFUSED = tuple(name for name in (*CHANGING, "device", "attention") if name not
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has."""
+    """Return an estimate of a text's number of tokens, from its bytes."""
     return -(-len(text.encode()) // _BYTES) + _AROUND
 
 
 def batches(texts: Sequence[str], tokens: int | None = None) -> list[list[int]]:
-    """Return the positions of texts in batches of at most MOST texts and `tokens` tokens by estimate, the longest texts
-    first; a longer text is alone in its batch."""
+    """Return batches of positions in `texts`, of at most MOST texts and an estimated `tokens` tokens, the longest texts
+    first; a text of more tokens is alone in its batch."""
     sizes, most = [estimated_tokens(text) for text in texts], tokens or TOKENS
     parts: list[list[int]] = []
     room = 0
@@ -64,10 +64,10 @@ def batches(texts: Sequence[str], tokens: int | None = None) -> list[list[int]]:
 def at_once(
     jobs: Sequence[Any], work: Callable[[Any, threading.Event], T], count: int
 ) -> Iterator[tuple[Any, T]]:
-    """Yield (job, what `work` made of it) for every job, `count` of them at a time, in the order in which they end.
+    """Yield (job, result of `work`) for every job, run by `count` threads, in the order of completion.
 
-    The first error ends all; so does whoever stops asking. `work` gets an event that is set then. The threads do not keep
-    the process alive: Ctrl-C does not wait for a slow server.
+    The first error, or closing the iterator, stops all jobs by setting the event that `work` gets. The threads are daemons,
+    so that Ctrl-C does not wait for a slow server.
     """
     todo, lock, stopped = iter(jobs), threading.Lock(), threading.Event()
     done: queue.Queue[tuple[Any, Any, BaseException | None]] = queue.Queue()
@@ -80,7 +80,7 @@ def at_once(
                 return
             try:
                 done.put((job, work(job, stopped), None))
-            except BaseException as error:  # it is raised where it is waited for
+            except BaseException as error:  # raised in the consumer's thread
                 done.put((job, None, error))
                 return
 
@@ -97,13 +97,13 @@ def at_once(
 
 
 class ServerEncoder(Encoder):
-    """What a server computes, cut and normalised here where that is asked for. Nobody can see what it cuts of a text."""
+    """An encoder behind a server; vectors are cut and normalised here if asked for. Truncation of texts is not visible."""
 
     usage = "openai:NAME: a model behind a server (--base-url URL, extra server)"
     computes_in = "server"
 
     def __init__(self, model: str, options: EncoderServerOptions) -> None:
-        """model: as the server calls it. EncoderError: an option does not apply, or the server does not answer."""
+        """Probe the model `model` of the server. Raises EncoderError for an option without effect, or without an answer."""
         self.name = options.model or f"openai:{model}"
         _check(self.name, options)
         key = key_of_environment()
@@ -112,12 +112,12 @@ class ServerEncoder(Encoder):
             raise EncoderError(f"{self.name} is computed by {address.host}, on the network: leave --offline out")
         self.options, self.address, self.model = options, address, model
         self._extra = read_fields(options.extra_body)
-        if len(key) > 7 and key in json.dumps(self._extra):  # a shorter one is a word that only stands for a key
+        if len(key) > 7 and key in json.dumps(self._extra):  # a shorter one is a placeholder, not a secret
             raise EncoderError(f"--extra-body holds the key of {KEY}, and records keep the fields: leave it out")
-        self._width = self._extra.pop(WIDTH, None)  # apart, as it is in fingerprints
+        self._width = self._extra.pop(WIDTH, None)  # kept apart, as fingerprints hold it apart
         self._fields: Mapping[str, Any] = role_fields(self._extra, None)
         self._client = Client(self.name, model, address, key, self._width)
-        self._identities: dict[str, Identity] = {}  # by the fields that go with the texts
+        self._identities: dict[str, Identity] = {}  # by the request's further fields, as JSON
         self._identity = self._identified()
         width = self._identity.vectors.shape[1]
         self.dimension, self.engine = min(width, options.truncate_dim or width), f"the server at {address.url}"
@@ -129,18 +129,17 @@ class ServerEncoder(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """Return `openai:NAME`, NAME as the server calls its model."""
+        """Return the encoder `openai:NAME`, where NAME is the server's name of the model."""
         return cls(argument, cast("EncoderServerOptions", options))
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
-        """Return the same model as it reads texts of a role: behind the role's prompt or `prompt`, with the role's
-        fields."""
+        """Return the same model for texts of a role, with the role's prompt, or `prompt`, and the role's fields."""
         if prompt is None and self.prompts:
             prompt = self.prompts.get(role or "", "" if role in ROLES else None)
         return self._reading(self._prompt if prompt is None else prompt, role_fields(self._extra, role))
 
     def with_prompt(self, prompt: str) -> Encoder:
-        """Return the same model behind one prompt for all texts; fields still go by role."""
+        """Return the same model with one prompt for all texts; fields still depend on the role."""
         other = copy.copy(self._reading(prompt, self._fields))
         other.traits = Traits()
         return other
@@ -157,7 +156,7 @@ class ServerEncoder(Encoder):
 
     @property
     def identity(self) -> EncoderSpec:
-        """Return the spec by which records know it: with its prompts, and its fields by role."""
+        """Return the spec that records hold, with prompts and fields by role."""
         named = super().identity
         if not any(map(by_role, self._extra.values())):
             return named
@@ -165,8 +164,8 @@ class ServerEncoder(Encoder):
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """Return requests, tokens, money, what the server says of itself, and how near the probe has been to its vectors;
-        since it was loaded."""
+        """Return since loading: numbers of requests and tokens, cost, the server's names of model and version, and the
+        probe's noise, tolerance and largest distance."""
         counts, price = self._client.counts, self.options.price
         named = (("model", self._client.answering), ("system_fingerprint", ", ".join(sorted(self._client.builds))))
         probe = {name: max(getattr(identity, name) for identity in self._identities.values())
@@ -176,7 +175,7 @@ class ServerEncoder(Encoder):
         return {"base_url": self.address.url, **names, **asdict(counts), **cost, "probe": probe}
 
     def spent_in_words(self) -> str:
-        """Return what it was asked for in a line."""
+        """Return `spent` as one line."""
         spent = self.spent
         again = f" ({spent['retries']:,} of them a second time or later)" if spent["retries"] else ""
         tokens = counted(spent["tokens"], "token")
@@ -188,9 +187,10 @@ class ServerEncoder(Encoder):
                 f"{probe['farthest']:.1e} (allowed {probe['tolerance']:.1e})")
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d), rows of NaN among them where the server gives such.
+        """Return float32 (n, d) vectors, which may hold NaN if the server's do.
 
-        EncoderError, one line: it gives anything but n vectors, refuses a text, or is another model than when it was loaded.
+        Raises EncoderError, one line, where the server does not return n vectors, refuses a text, or runs another model than
+        at loading.
         """
         written = [self._prompt + text for text in texts]
         vectors = np.zeros((len(texts), self._identity.vectors.shape[1]), dtype=np.float32)
@@ -206,7 +206,7 @@ class ServerEncoder(Encoder):
         return Encoded(self._finished(vectors), np.zeros(len(texts), dtype=np.bool_))
 
     def _checked(self, texts: list[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
-        """Return the vectors of a batch, which one text of the probe goes with."""
+        """Return the vectors of a batch, sent with one text of the probe. Raises EncoderError if that has changed."""
         number = self._identity.next_text()
         batch, vectors = [*texts, TEXTS[number]], None
         try:
@@ -214,7 +214,7 @@ class ServerEncoder(Encoder):
         except TextsError as error:
             if len(texts) > 1 or error.again:
                 raise
-        if vectors is None:  # a request may hold one text alone
+        if vectors is None:  # the server takes one text per request
             vectors = self._joined([self._request([text], stopped, tries) for text in batch])
             self._client.most_texts = 0
         if wrong := self._identity.check(number, vectors[-1]):
@@ -223,7 +223,7 @@ class ServerEncoder(Encoder):
         return vectors[:-1]
 
     def _request(self, texts: Sequence[str], stopped: threading.Event, tries: int) -> NDArray[np.float32]:
-        again = tries != QUICK  # only what has failed is asked for with other numbers of tries
+        again = tries != QUICK  # only repeated requests have another number of tries
         width = next((identity.vectors.shape[1] for identity in self._identities.values()), None)
         return self._client.ask(texts, width, stopped, fields=self._fields, tries=tries, again=again).vectors
 
@@ -231,8 +231,8 @@ class ServerEncoder(Encoder):
         self, texts: list[str], stopped: threading.Event,
         ask: Callable[[list[str], threading.Event, int], NDArray[np.float32]], tries: int = QUICK,
     ) -> NDArray[np.float32]:
-        """Return the vectors of texts, in halves where the server fails at them: which text it is, or that they are too
-        many, shows there. A harmless text tells whether it fails at any: then patience helps, or nothing does."""
+        """Return the vectors of texts, sent in halves where the server fails at them, to find the text at fault or a size
+        that it takes. If it fails at a harmless text as well, the texts are not the cause: it is asked again, or raises."""
         failed = None
         if len(texts) <= max(1, self._client.most_texts):
             try:
@@ -250,7 +250,7 @@ class ServerEncoder(Encoder):
         again = [tries if failed is None else 1 if size > 1 else TRIES - QUICK for size in (half, len(texts) - half)]
         parts = [self._halved(part, stopped, ask, times)
                  for part, times in zip((texts[:half], texts[half:]), again, strict=True)]
-        if failed is not None:  # the halves pass: there were too many texts, unless a moment later all would have passed
+        if failed is not None:  # the halves passed, so there were too many texts, unless the failure was temporary
             self._client.halved += 1 if failed.again else 2
             if self._client.halved > 1:
                 self._client.most_texts = min(self._client.most_texts, len(texts) - half)
@@ -264,7 +264,7 @@ class ServerEncoder(Encoder):
         return np.concatenate(parts)
 
     def _answers(self, stopped: threading.Event) -> bool:
-        """Return whether the server gives a vector of a text that none can refuse."""
+        """Return whether the server returns a vector for a harmless text."""
         try:
             made = self._request(TEXTS[:1], stopped, 1)
         except EncoderError:
@@ -279,7 +279,7 @@ class ServerEncoder(Encoder):
             return np.asarray(cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12), np.float32)
 
     def _identified(self) -> Identity:
-        """Return who the model is as it computes with these fields: asked once for each."""
+        """Return the model's identity with the present fields, probed once for each set of fields."""
         key = json.dumps(self._fields, sort_keys=True)
         if key not in self._identities:
             made = self._probed()
@@ -291,7 +291,7 @@ class ServerEncoder(Encoder):
         return self._identities[key]
 
     def _probed(self) -> Identity:
-        """Return asked for its vectors of the texts of the probe, and once more in other batches."""
+        """Return a new identity from the vectors of the probe's texts, requested twice, in different batches."""
         stopped = threading.Event()
         whole = self._halved([*TEXTS], stopped, self._request)
         width, asked = whole.shape[1], self._width
@@ -317,11 +317,11 @@ class ServerEncoder(Encoder):
         )
 
     def _card(self) -> Prompts | None:
-        """Of the model, by the name that it is asked for or that its answers give it."""
+        """Return the prompts of the model's card, by the model's requested name or its name in answers; None if unknown."""
         return served_card(self.model) or served_card(self._client.answering)
 
     def _chosen_prompts(self) -> Prompts:
-        """Return those that the options ask for. EncoderError: no card of the model's is known."""
+        """Return the prompts that the options ask for. Raises EncoderError for `card` where no card is known."""
         options = self.options
         if options.prompt == "card":
             if (card := self._card()) is None:
@@ -334,7 +334,7 @@ class ServerEncoder(Encoder):
         return Prompts(by_name if set(by_name.values()) != {every} else {}, every)
 
     def _noted(self, key: str) -> Iterator[str]:
-        """Yield what a user should know before a run."""
+        """Yield notes and warnings for the user, on truncation, encryption, proxy, model's name, fields and prompts."""
         name, address, answering = self.name, self.address, self._client.answering
         yield f"{name}: what {address.host} cuts of a long text it does not say, so that no text counts as truncated"
         if key and not address.encrypted and not address.local:
@@ -352,7 +352,7 @@ class ServerEncoder(Encoder):
         yield from self._doubts()
 
     def _doubts(self) -> Iterator[str]:
-        """Yield what is doubtful of its identity."""
+        """Yield warnings on a noisy identity."""
         name, identity = self.name, self._identity
         if not identity.known:
             yield (f"warning: {name} has no identity: its vectors of the same texts differ by {identity.noise:.1e} of their "

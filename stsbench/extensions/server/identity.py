@@ -1,9 +1,9 @@
-"""Who a model behind a server is: what it makes of a dozen fixed texts, known again although the last digits vary.
+"""The identity of a model behind a server: its vectors of a dozen fixed texts, recognised although last digits vary.
 
-The rule: a server is asked for the texts' vectors once more, alone and in a larger batch. How far they are from the first
-ones is its noise (relative to a vector's length, the largest of all texts), and what it may differ by later is four times as
-much, at least 1e-4 and at most .1. If a probe of the same model's name was kept on this machine and the two are as near as
-both may be, the model has its identity; else its identity is new: a digest of 36 projections of the vectors, rounded to
+The probe texts' vectors are requested twice, the second time alone and in a larger batch. The largest distance between the
+two, relative to a vector's length, is the server's noise; later vectors may differ by the tolerance, four times the noise,
+at least 1e-4 and at most .1. If a probe of the same model's name is stored on this machine and the two agree within both
+tolerances, the model has the stored identity. Otherwise it is new: a digest of 36 projections of the vectors, rounded to
 .001, and of their lengths, so that a float32 model nearly always has the same digest on another machine.
 """
 
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import cache_root, create_whole
 
-BY_SERVER_PROBE = "server probe 1"  # the number rises when TEXTS, or what is made of them, change
-FLOOR, TIMES, CEILING = 1e-4, 4.0, 0.1  # the tolerance: at least, times the noise, at most
-TOO_NOISY = 0.05  # relative noise beyond which nothing tells two models from one
-_DIRECTIONS, _STEP = 3, 1e-3  # projections of each text's vector, and what they are rounded to
+BY_SERVER_PROBE = "server probe 1"  # the number rises with each change of TEXTS or of the digest's computation
+FLOOR, TIMES, CEILING = 1e-4, 4.0, 0.1  # of the tolerance: least value, factor of the noise, largest value
+TOO_NOISY = 0.05  # relative noise beyond which two models cannot be distinguished
+_DIRECTIONS, _STEP = 3, 1e-3  # number of projections of each text's vector, and the step of their rounding
 
 # Invented. The last one is the longest, and no longer than the shortest limit that servers have by default.
 TEXTS = (
@@ -36,18 +36,18 @@ TEXTS = (
     "for i in range(9): print(i ** 2)", "no", "A girl sells pears beside the fountain, and a dog waits for one to fall.",
     " ".join(f"On step {step} the clerk moved {step * 41 % 17} boxes to shelf {step * 29 % 13}." for step in range(1, 7)),
 )
-_SHORT = len(TEXTS) - 1  # so many are short enough to go with every request
-# What they stand beside once more, so that the batch is as large as those of a run: other kernels may compute it.
+_SHORT = len(TEXTS) - 1  # all but the last are short enough to be sent along with every request
+# Texts that fill the second request to the size of a run's batches, for which other kernels may be used.
 BESIDE = tuple(f"{TEXTS[text % _SHORT]} {TEXTS[text * 5 % _SHORT]}" for text in range(20))
-# The batches of the second time, each with the positions of the texts at its end. Half precision varies most with padding:
-# the longest text is not beside the others again, and some are alone.
+# Batches of the second request, each with the positions in TEXTS of its last texts. Half precision varies most with padding,
+# so the longest text is sent apart from the others, and some texts are sent alone.
 AGAIN = (((*BESIDE, *TEXTS[:_SHORT]), tuple(range(_SHORT))), *(((TEXTS[text],), (text,)) for text in (0, 5, 9, _SHORT)))
 
 
 @dataclass
 class Identity:
-    """A model as it was when it was loaded. weights: of its spec, in the place of a digest of weights; vectors: float32
-    (12, d) of TEXTS; noise and tolerance: relative; farthest: how far a text of the probe has been from its vector since."""
+    """A model's identity at loading. weights: stands for a digest of weights in its spec; vectors: float32 (12, d) of TEXTS;
+    noise, tolerance: relative; farthest: largest relative distance of a probe text's later vectors."""
 
     weights: str
     vectors: NDArray[np.float32]
@@ -58,15 +58,15 @@ class Identity:
 
     @property
     def known(self) -> bool:
-        """Return whether it can be told from other models at all."""
+        """Return whether the noise is small enough to distinguish the model from others."""
         return self.noise <= TOO_NOISY
 
     def next_text(self) -> int:
-        """Return the position in TEXTS of the one that goes with the next request, in turn."""
+        """Return the position in TEXTS of the text to send with the next request, in turn."""
         return next(self._turn) % _SHORT
 
     def check(self, text: int, vector: NDArray[np.float32]) -> str | None:
-        """Return what is wrong where the vector (d,) of a text of the probe is not what it was; None where it is."""
+        """Return what has changed in the vector (d,) of a probe text, in words; None where it is within the tolerance."""
         if vector.shape != self.vectors[text].shape:
             return f"vectors of {len(vector)} numbers, and of {self.vectors.shape[1]} when it was loaded"
         distance = difference(vector[None], self.vectors[text][None])
@@ -78,8 +78,8 @@ class Identity:
 
 
 def make_identity(name: str, model: str, first: NDArray[np.float32], again: Sequence[NDArray[np.float32]]) -> Identity:
-    """first: the vectors (12, d) of TEXTS; again: those of the batches AGAIN. model: by which name, and with which settings,
-    the server was asked. EncoderError: they are not finite, or the same for texts that differ."""
+    """Return the identity of a probed model. first: vectors (12, d) of TEXTS; again: those of the batches AGAIN; model: its
+    requested name and settings. Raises EncoderError for vectors that are not finite, or equal for different texts."""
     if any(vectors.shape[1] != first.shape[1] for vectors in again):
         raise EncoderError(f"{name}: the server gives vectors of {first.shape[1]} numbers in one answer, and others in "
                            "the next")
@@ -98,14 +98,14 @@ def make_identity(name: str, model: str, first: NDArray[np.float32], again: Sequ
 
 
 def drift_tolerance(noise: float) -> float:
-    """Return how far vectors may be from the first ones of a server with this noise."""
+    """Return the tolerance, by the relative distance from the first vectors, for a server with this noise."""
     tolerance = max(FLOOR, TIMES * noise)
     return tolerance if noise > TOO_NOISY else min(tolerance, CEILING)
 
 
 def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> float:
-    """Return the largest distance of n vectors (n, d) from others, each relative to the other one's length; infinite for
-    other shapes and for what is not finite."""
+    """Return the largest distance of n vectors (n, d) from `reference` (n, d), relative to the reference's length; infinite
+    for another shape and for NaN or infinity."""
     if vectors.shape != reference.shape or not np.isfinite(vectors).all():
         return float("inf")
     lengths = np.maximum(np.linalg.norm(reference.astype(np.float64), axis=1), 1e-12)
@@ -113,8 +113,7 @@ def difference(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> 
 
 
 def sketched(vectors: NDArray[np.float32]) -> str:
-    """Return sha256 of what rounding leaves of vectors (n, d): their lengths to 5 %, and three projections of each
-    direction."""
+    """Return sha256 of rounded features of vectors (n, d): their lengths to 5 %, and three projections of each direction."""
     lengths = np.maximum(np.linalg.norm(vectors.astype(np.float64), axis=1), 1e-12)
     projected = np.einsum("nd,nkd->nk", vectors / lengths[:, None], _directions(*vectors.shape))
     about = [BY_SERVER_PROBE, list(vectors.shape), np.round(projected / _STEP).astype(int).tolist(),
@@ -123,14 +122,14 @@ def sketched(vectors: NDArray[np.float32]) -> str:
 
 
 def _directions(count: int, width: int) -> NDArray[np.float64]:
-    """Return (count, 3, width) of 1 and -1, the same everywhere and always."""
+    """Return (count, 3, width) pseudo-random signs 1 and -1, the same on every machine."""
     drawn = hashlib.shake_256(f"{BY_SERVER_PROBE} {width}".encode()).digest(-(-count * _DIRECTIONS * width // 8))
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8))[:count * _DIRECTIONS * width]
     return (2 * signs.astype(np.float64) - 1).reshape(count, _DIRECTIONS, width)
 
 
 def _adopted(folder: Path, identity: Identity) -> str:
-    """Return the identity of the nearest probe that is kept and near enough; else that of `identity`, which is kept then."""
+    """Return the identity of the nearest stored probe within the tolerance; else store `identity`, and return its own."""
     if weights := _nearest(folder, identity):
         return weights
     content = BytesIO()
@@ -138,10 +137,10 @@ def _adopted(folder: Path, identity: Identity) -> str:
     try:
         if create_whole(folder / f"{identity.weights}.npz", content.getvalue()):
             return identity.weights
-        # another process has just kept it, or what rounding leaves is that of another model
+        # Another process has just stored it, or a different model has the same digest.
         return _nearest(folder, identity) or hashlib.sha256(identity.vectors.tobytes()).hexdigest()
     except StsbenchError:
-        return identity.weights  # nothing can be kept here: the digest has to do
+        return identity.weights  # nothing can be stored on this machine, so the digest alone identifies the model
 
 
 def _nearest(folder: Path, identity: Identity) -> str:
@@ -150,8 +149,7 @@ def _nearest(folder: Path, identity: Identity) -> str:
 
 
 def _distance(path: Path, identity: Identity) -> float:
-    """Return how far a probe that is kept is from this one; infinite where they are not of one model, or where it is
-    damaged."""
+    """Return the distance of a stored probe from this one; infinite beyond either tolerance, or if the file is damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             distance, noise = difference(identity.vectors, np.asarray(kept["vectors"], np.float32)), float(kept["noise"])

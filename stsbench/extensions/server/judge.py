@@ -1,4 +1,4 @@
-"""`judge:NAME`: a chat model behind a server that is asked about each pair of texts, and answers with a number."""
+"""`judge:NAME`: LLM as a judge, a chat model behind a server that scores each pair of texts with a number."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 _SLOT = re.compile(r"\{([ab])\}")
 _WORD = re.compile(r"[^\s:=*\"'()\[\]]*\d[^\s:=*\"'()\[\]]*")  # with a digit
 _NUMBER = re.compile(r"([-+\u2212]?(?:\d+(?:\.\d+)?|\.\d+))[.,;!?]?", re.ASCII)
-RULE = "the only word of the answer with a digit, a decimal number"  # by which an answer is read; recorded
+RULE = "the only word of the answer with a digit, a decimal number"  # how answers are parsed; part of records
 _MOST_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Reply(Answer):
-    """The answer of a chat model. content: its text."""
+    """The answer of a chat model. content: the answer's text."""
 
     content: str = ""
 
 
 class ChatClient(Client):
-    """Requests for one answer each to a text."""
+    """Sends requests to a chat model, one text each."""
 
     def _answer(self, texts: Sequence[str], width: int | None, fields: Mapping[str, Any]) -> Answer:
         body = self._body(self._client.chat.completions, _MOST_BYTES, {"temperature": 0, **fields},
@@ -67,7 +67,7 @@ class ChatClient(Client):
 
 
 def read_number(answer: str) -> float | None:
-    """Return the number of an answer by RULE; None where it holds none, several, a fraction, a share or a unit.
+    """Return the number in an answer by RULE; None for no number, several, a fraction, a percentage or a unit.
 
     >>> [read_number(text) for text in ("Score: 4.", "**.5**", "\u22121.5", "4/5", "80%", "1,5", "GPT-4 says 3")]
     [4.0, 0.5, -1.5, None, None, None, None]
@@ -78,9 +78,9 @@ def read_number(answer: str) -> float | None:
 
 
 class Judge(Encoder):
-    """A chat model with a prompt. It is known by its name, its address, the prompt and the fields of a request.
+    """A chat model with a prompt, identified by its name, address, prompt and the fields of its requests.
 
-    Answers are kept in the folder of the embedding cache, so that a run that was interrupted asks for the rest alone.
+    Answers are kept in the folder of the embedding cache, so that an interrupted run requests only the missing ones.
     """
 
     usage = "judge:NAME: a chat model that is asked about each pair (--judge-prompt FILE, --base-url URL, extra server)"
@@ -89,7 +89,7 @@ class Judge(Encoder):
     cacheable = False
 
     def __init__(self, model: str, options: EncoderServerOptions) -> None:
-        """model: as the server calls it. EncoderError: no prompt, or an option that does not apply."""
+        """Read the prompt for the server's `model`. Raises EncoderError without one, and for an option without effect."""
         self.name = options.model or f"judge:{model}"
         for option in (*CHANGING, "device", "attention", "batch_tokens"):
             if getattr(options, option) != getattr(EncoderOptions, option):
@@ -108,32 +108,32 @@ class Judge(Encoder):
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """Return `judge:NAME`, NAME as the server calls its model."""
+        """Return the encoder `judge:NAME`, where NAME is the server's name of the model."""
         return cls(argument, cast("EncoderServerOptions", options))
 
     def use_cache(self, cache: Any) -> None:
-        """Keep answers beside a run's vectors; nowhere without a cache."""
+        """Keep answers in the folder of the embedding cache; nowhere where `cache` is None."""
         self._folder = None if cache is None else cache.folder / "answers"
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Raise EncoderError: there is no vector of a text."""
+        """Raise EncoderError, as a judge has no vectors."""
         raise EncoderError(f"{self.name} gives no vector of a text: it scores pairs (--similarity judge)")
 
     @property
     def spent(self) -> Mapping[str, Any]:
-        """Return requests, tokens, money, and what the server says of itself, since it was loaded."""
+        """Return since loading: numbers of requests and tokens, cost, and the server's names of model and version."""
         price, counts = self.options.price, self._client.counts
         cost = {} if price is None else {"price": price, "cost": counts.tokens * price / 1e6}
         names = {"model": self._client.answering, "system_fingerprint": ", ".join(sorted(self._client.builds))}
         return {"base_url": self.address.url, **{key: name for key, name in names.items() if name}, **asdict(counts), **cost}
 
     def spent_in_words(self) -> str:
-        """Return what it was asked for in a line."""
+        """Return the numbers of requests and tokens as one line."""
         return f"{self.name}: {counted(self.spent['requests'], 'request')}, {counted(self.spent['tokens'], 'token')}"
 
     def compare(self, first: Sequence[str], second: Sequence[str]) -> Compared:
-        """Return the numbers that the model answers for n pairs. EncoderError, one line: the server fails, or an answer
-        holds no number or several."""
+        """Return the model's scores of n pairs. Raises EncoderError, one line, where the server fails, or an answer does not
+        hold exactly one number."""
         asked = [self._question({"a": a, "b": b}) for a, b in zip(first, second, strict=True)]
         numbers, strays = self._stored_answers(), dict[str, str]()
 
@@ -160,9 +160,9 @@ class Judge(Encoder):
         return None if self._folder is None else self._folder / f"{self.spec.weights}.jsonl"
 
     def _stored_answers(self) -> dict[str, float]:
-        """Return digest of what was asked -> number, of earlier runs; a line that an interruption cut is passed over.
+        """Return digest of a question -> number, from earlier runs; lines cut by an interruption are skipped.
 
-        Who answered then has to answer now: behind the same name there may be another model meanwhile.
+        The model's name in those answers becomes the expected one, as another model may now have the requested name.
         """
         file, numbers = self._file(), dict[str, float]()
         for line in file.read_text("utf-8").splitlines() if file is not None and file.is_file() else ():
@@ -180,7 +180,7 @@ class Judge(Encoder):
             return
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a", encoding="utf-8") as stream:  # the line before may have been cut
+            with file.open("a", encoding="utf-8") as stream:  # begins with a line break, as the last line may have been cut
                 stream.write(f"\n{json.dumps([digest, number, answer, self._client.answering])}\n")
         except OSError as error:
             why = error.strerror or error
@@ -188,7 +188,7 @@ class Judge(Encoder):
 
 
 def compare(encoder: Encoder, first: Sequence[str], second: Sequence[str]) -> Compared:
-    """Return a judge's numbers for n pairs. EncoderError: the encoder is none."""
+    """Return a judge's scores of n pairs. Raises EncoderError for another encoder."""
     if not isinstance(encoder, Judge):
         raise EncoderError(f"--similarity judge is for --model judge:NAME, and {encoder.spec.name} is none")
     return encoder.compare(first, second)

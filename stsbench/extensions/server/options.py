@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _OF, _OF_ANY = ("openai",), ("openai", "judge")
 _BY_TASK = Values(lambda prompt: prompt in ("none", "card", "mteb"), "")
-WIDTH = "dimensions"  # how many numbers a vector is to have
-_OTHER = "text"  # texts without a role, as sts reads them
+WIDTH = "dimensions"  # field of a request: dimensions of the vectors
+_OTHER = "text"  # key for texts without a role, as under sts
 _CHOICE = {*ROLES, _OTHER}
 _OWN = {"model": "it is NAME in openai:NAME", "input": "it is the texts", "encoding_format": "it is chosen here",
         "messages": "it is the text of --judge-prompt"}
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class ServerArguments(TypedDict, total=False):
-    """The same as arguments of a function, for editors and type checkers; a test compares the two."""
+    """The options as keyword arguments, for editors and type checkers; a test compares the two."""
 
     base_url: str | None
     requests: int
@@ -76,9 +76,9 @@ class ServerArguments(TypedDict, total=False):
 
 
 def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the fields that --extra-body asks for: a JSON object, a file that holds one, or a mapping; {} for None.
+    """Return the fields of --extra-body, which is a JSON object, a file that holds one, or a mapping; {} for None.
 
-    EncoderError, one line: it is none of these, a field that is set otherwise, or a value by role without one of the roles.
+    Raises EncoderError, one line, for other values, a field that is set otherwise, or a value by role that lacks a role.
     """
     text = str(asked) if isinstance(asked, str | Path) else ""
     try:
@@ -105,17 +105,17 @@ def read_fields(asked: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def by_role(value: Any) -> bool:
-    """Return whether a field's value is chosen by the text's role."""
+    """Return whether a field's value depends on the text's role."""
     return isinstance(value, Mapping) and bool(_CHOICE & value.keys())
 
 
 def role_fields(fields: Mapping[str, Any], role: str | None) -> dict[str, Any]:
-    """Return the fields of a request with texts of a role, "query", "document" or None; without those that this role has
-    null for."""
+    """Return the fields of a request for texts of a role, "query", "document" or None, without those that are null for
+    this role."""
     chosen = {name: value[role if role in ROLES else _OTHER] if by_role(value) else value for name, value in fields.items()}
     return {name: value for name, value in chosen.items() if value is not None or not by_role(fields[name])}
 
 
 def fields_in_words(fields: Mapping[str, Any]) -> str:
-    """Return what is sent with which texts, for people."""
+    """Return the fields for each role as text, for messages."""
     return ", ".join(f"{role} {json.dumps(role_fields(fields, role), ensure_ascii=False)}" for role in (*ROLES, _OTHER))

@@ -1,1 +1,1 @@
-"""Smaller copies of an encoder's vectors: fewer numbers, each of one byte or one bit."""
+"""Truncated and quantised copies of an encoder's vectors: fewer dimensions, each of one byte or one bit."""

@@ -1,4 +1,4 @@
-"""Vectors of one byte or one bit a number: the codes that are stored, and the numbers that are compared.
+"""Quantisation of vectors to one byte or one bit per dimension: stored codes, and the numbers that are compared.
 
 int8, uint8  floor((x - low) / step), cut to 0..255, step = (high - low) / 255, low and high of each dimension being those
              of the vectors that it is calibrated on; int8: less 128. The codes are compared as they stand: each dimension
@@ -32,25 +32,25 @@ _SORTED = 16_000_000  # numbers that torch.quantile sorts at once, at most
 
 @dataclass(frozen=True)
 class Ranges:
-    """What int8 and uint8 are calibrated by: float32 (d,) least and greatest number of each dimension."""
+    """The calibration of int8 and uint8: float32 (d,) least and greatest values of each dimension."""
 
     low: Floats
     high: Floats
 
     @classmethod
     def from_vectors(cls, vectors: Floats, clip: tuple[float, float] | None = None) -> Ranges:
-        """Return those of (n, d) vectors; clip: the shares of them, of each dimension, that lie below low and below high."""
+        """Return the ranges of (n, d) vectors; clip: quantiles of each dimension to use as low and high, None: extremes."""
         if clip is None:
             return cls(vectors.min(axis=0), vectors.max(axis=0))
         return cls(*_quantiles(vectors, clip))
 
     def digest(self) -> str:
-        """Return sha256 over both."""
+        """Return sha256 over low and high."""
         return hashlib.sha256(np.stack([self.low, self.high]).astype("<f4").tobytes()).hexdigest()
 
     @property
     def constant(self) -> NDArray[np.intp]:
-        """Return the dimensions that do not vary: their one code says nothing."""
+        """Return the indices of constant dimensions, which have a single code."""
         return np.flatnonzero(self.low == self.high)
 
 
@@ -72,7 +72,7 @@ def codes(vectors: Floats, precision: str, ranges: Ranges | None = None) -> NDAr
 
 
 def compared(rows: NDArray[Any], precision: str, dimension: int) -> Floats:
-    """Return float32 (n, d) of stored codes: what a similarity is computed of."""
+    """Return float32 (n, d) numbers of stored codes, from which similarities are computed."""
     if precision == "ubinary":
         return unpacked(rows, dimension)
     if precision == "binary":
@@ -81,7 +81,7 @@ def compared(rows: NDArray[Any], precision: str, dimension: int) -> Floats:
 
 
 def size(precision: str, dimension: int) -> int:
-    """Return bytes of a stored vector of so many numbers."""
+    """Return the bytes of a stored vector with this number of dimensions."""
     if precision in BITS:
         return -(-dimension // 8)
     return dimension if precision in BYTES else 4 * dimension

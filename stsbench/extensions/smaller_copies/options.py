@@ -1,4 +1,4 @@
-"""Which smaller copies of the vectors `stsbench eval` and `stsbench.measure_variants` measure."""
+"""Options of `stsbench eval` and `stsbench.measure_variants`: the truncated and quantised copies to measure."""
 
 from __future__ import annotations
 

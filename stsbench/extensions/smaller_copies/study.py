@@ -1,4 +1,4 @@
-"""What `stsbench eval` measures where smaller copies are asked for."""
+"""The study of `stsbench eval` with options for truncated or quantised copies of the vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A smaller copy of an encoder: its first numbers alone, as codes of one byte or one bit each. An encoder of its own."""
+"""Encoders with truncated and quantised vectors of another encoder: its first dimensions, of one byte or one bit each."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from stsbench.errors import EncoderError
 from stsbench.extensions.smaller_copies.codes import BYTES, PRECISIONS, WHOLE, Ranges, codes, compared, size
 from stsbench.registry import did_you_mean
 
-# Calibrations: on all texts of a set; on those of a call, as mteb's CompressionWrapper; on those of a file.
+# Texts for calibration: all of a set; those of a call, as in mteb's CompressionWrapper; those of a file.
 SHARED, CALL, FILE = "shared", "call", "file"
 Floats = NDArray[np.float32]
 
 
 class Vectors:
-    """The vectors that encoders have computed, by encoder: each distinct text once, whoever asks for it."""
+    """The vectors that encoders have computed, shared by their copies: each distinct text is encoded once per encoder."""
 
     def __init__(self, cache: Any = None) -> None:
-        """cache: an EmbeddingCache, where they are looked up before anything is computed, or None."""
+        """Hold no vectors yet. cache: an EmbeddingCache in which vectors are looked up first, or None."""
         self._cache = cache
         self._of: dict[str, Embed] = {}
 
     def embed(self, encoder: Encoder) -> Embed:
-        """Return what holds the vectors of an encoder as it reads its texts."""
+        """Return the Embed that holds the vectors of an encoder."""
         key = encoder.spec.fingerprint()
         if key not in self._of:
             self._of[key] = Embed(encoder, self._cache)
         return self._of[key]
 
     def all_normalized(self, base: Encoder) -> bool:
-        """Return whether all vectors of `base` that were computed, in whatever role, have length 1; where none was, those
-        of the probe's texts. Whoever made the model need not have said so: a function or a server cannot."""
+        """Return whether all computed vectors of `base`, in any role, have length 1; without any, those of the probe's
+        texts. It is measured, as a function or a server cannot declare it."""
         identity = base.identity.fingerprint()
         embeds = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
         if not embeds:
@@ -52,18 +52,17 @@ class Vectors:
 
 
 class Held(Wrapper):
-    """`base` itself, by its own fingerprint; its vectors are kept in `vectors`."""
+    """`base` with its own fingerprint, whose vectors are kept in `vectors`."""
 
-    cacheable = False  # those of `base` are
-    computes_in = "nothing"  # it looks its vectors up: what they cost is the base's to tell
+    cacheable = False  # the vectors of `base` are cached instead
+    computes_in = "nothing"  # vectors are looked up, and their cost is that of the base
 
     def __init__(self, base: Encoder, vectors: Vectors) -> None:
         super().__init__(base)
         self._vectors = vectors
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d) vectors of the base, computed once each; a text whose vector is not finite keeps one of
-        NaN."""
+        """Return float32 (n, d) vectors of the base, each computed once; a vector that is not finite is NaN."""
         embed = self._vectors.embed(self.base)
         embed.progress = progress
         try:
@@ -74,7 +73,7 @@ class Held(Wrapper):
         return encoded
 
     def on(self, base: Encoder, call: Call) -> Encoder:
-        """Return the vectors of another base."""
+        """Return `base`, made by `call`, with its vectors kept in the same place."""
         return Held(base, self._vectors)
 
 
@@ -92,7 +91,7 @@ class Form:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        """Raise EncoderError: there is no such form."""
+        """Raise EncoderError for invalid values."""
         if self.precision not in (WHOLE, *PRECISIONS):
             raise EncoderError(f"--quantise {self.precision} is unknown{did_you_mean(self.precision, PRECISIONS)}")
         if self.dims is not None and self.dims < 1:
@@ -109,14 +108,13 @@ class Form:
         return f"{'full' if self.dims is None else self.dims} {self.precision}"
 
     def bytes(self, width: int) -> int:
-        """Of a stored vector of an encoder whose vectors have `width` numbers."""
+        """Return the bytes of a stored vector, for an encoder with vectors of dimension `width`."""
         return size(self.precision, min(width, self.dims or width))
 
     def described(self, spec: EncoderSpec, rescaled: bool) -> EncoderSpec:
-        """Return an encoder's spec as that of its copy. A cut is described as by the option --truncate-dim: that is all it
-        is.
+        """Return the spec of an encoder's copy. Truncation is described as by the option --truncate-dim, as it is the same.
 
-        rescaled: whether cut vectors get length 1 again."""
+        rescaled: whether cut vectors are normalised again."""
         options: dict[str, Any] = dict(spec.options)
         words = []
         if self.dims is not None:
@@ -135,7 +133,7 @@ class Form:
 
 
 def _digest(parts: Sequence[str]) -> str:
-    """Return the only part, or the sha256 of several."""
+    """Return a single part unchanged, or the sha256 of several parts."""
     return parts[0] if len(parts) == 1 else hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -147,15 +145,15 @@ def _both(base: str | None, source: str) -> str:
 
 
 class Variant(Held):
-    """`base` in a form. Codes that are calibrated on each set's texts (SHARED) are fitted set by set, on both sides as they
-    are read; `fit` gives a copy that is.
+    """`base` in a form. With SHARED calibration it is fitted on each set's texts, of both sides and in their roles; `fit`
+    returns a calibrated copy.
     """
 
     def __init__(
         self, base: Encoder, form: Form, vectors: Vectors, ranges: Ranges | None = None, fitted_on: str | None = None,
         rescaled: bool | None = None,
     ) -> None:
-        """rescaled: whether cut vectors get length 1 again; None: where those of the base that are in `vectors` have it."""
+        """Make the copy. rescaled: whether cut vectors are normalised again; None: if the base's vectors have length 1."""
         super().__init__(base, vectors)
         self.form, self.ranges = form, ranges
         self.rescaled = form.dims is not None and (vectors.all_normalized(base) if rescaled is None else rescaled)
@@ -167,7 +165,7 @@ class Variant(Held):
 
     @property
     def identity(self) -> EncoderSpec:
-        """Return the base's, in this form."""
+        """Return the identity of the base in this form."""
         named = self.base.identity
         return self.spec if named is self.base.spec else self._described(named)
 
@@ -183,12 +181,11 @@ class Variant(Held):
 
     @property
     def _waits(self) -> bool:
-        """Return whether it has to be calibrated first."""
+        """Return whether the copy has still to be calibrated."""
         return self.form.calibrated and self.form.calibration != CALL and self.ranges is None
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d) of the numbers that are compared; before a call's own calibration the vectors that it is
-        of."""
+        """Return the float32 (n, d) numbers that are compared; with CALL calibration the vectors, which `of_call` codes."""
         if self._waits:
             raise EncoderError(f"{self.spec.name} has to be calibrated first: encoder.fit(texts, source='what they are')")
         encoded = super().run(texts, progress)
@@ -198,7 +195,7 @@ class Variant(Held):
         return Encoded(vectors, encoded.truncated)
 
     def of_call(self, vectors: Any) -> Any:
-        """Return what mteb's CompressionWrapper makes of the vectors of one call, where that is the calibration."""
+        """Return one call's vectors coded as by mteb's CompressionWrapper, unchanged without CALL calibration."""
         form = self.form
         if not (form.calibrated and form.calibration == CALL) or not len(vectors) or not np.isfinite(vectors).all():
             return vectors
@@ -211,14 +208,14 @@ class Variant(Held):
         return self._coded(np.clip(vectors, ranges.low, ranges.high), ranges)
 
     def fit(self, texts: Sequence[str], source: str) -> Variant:
-        """Return a copy that is calibrated on `texts`, known as `source`, as those without a role are read."""
+        """Return a copy that is calibrated on `texts`, encoded without a role; source: the name of the texts."""
         return self.fit_readings([(self, texts)], texts, source)
 
     def fit_readings(
         self, readings: Sequence[tuple[Encoder, Sequence[str]]], texts: Sequence[str], source: str
     ) -> Variant:
-        """Return a copy that is calibrated on the texts of all roles. EncoderError: there are none, or not all are
-        finite."""
+        """Return a copy that is calibrated on the texts of all roles. Raises EncoderError without texts, and for vectors
+        that are not finite."""
         if not self._waits:
             return self
         if not any(len(of_role) for _, of_role in readings):
@@ -235,11 +232,11 @@ class Variant(Held):
         return Variant(self.base, self.form, self._vectors, ranges, named_source(texts, source), self.rescaled)
 
     def on(self, base: Encoder, call: Call) -> Variant:
-        """Return another base in the same form."""
+        """Return the copy of another base in the same form."""
         return Variant(base, self.form, self._vectors, self.ranges, self._fitted_on, self.rescaled)
 
     def _cut(self, vectors: Any) -> Floats:
-        """Return (n, dims) of the base's vectors, of length 1 where these are."""
+        """Return the base's vectors cut to (n, dims), normalised again if `rescaled`."""
         if issparse(vectors):
             raise EncoderError(f"{self.base.spec.name} gives sparse vectors, of which there is no smaller copy")
         dims = self.form.dims
@@ -262,5 +259,5 @@ class Variant(Held):
         coded = compared(codes(vectors, precision, ranges), precision, vectors.shape[1])
         if bad.any():
             coded = coded.copy()
-            coded[bad] = np.nan  # as the base's
+            coded[bad] = np.nan  # as in the base's vectors
         return coded

@@ -1,4 +1,4 @@
-"""What measuring smaller copies of an encoder's vectors gives: their scores, points lost and bytes, as table and picture."""
+"""The result of `measure_variants`: scores, loss and bytes of truncated and quantised vectors, as tables and plots."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ CALIBRATED = {
 
 @dataclass(frozen=True)
 class VariantScore:
-    """One score of one copy: value, low and high, its 95 % interval over items, in the metric's unit; loss: how much worse
-    than that of the full vectors (lower, where neither is better), with its paired 95 % interval and p; None: no item is
-    observed by itself."""
+    """One score of one copy. value, with low and high, its 95 % interval over items, in the metric's unit; loss: how much
+    worse than with the full vectors (lower, where neither is better), with its paired 95 % interval and p, None where the
+    protocol does not observe single items."""
 
     dims: int  # numbers of a vector
     precision: str
@@ -77,7 +77,7 @@ class VariantScore:
 
 @dataclass(frozen=True, repr=False)
 class VariantScores(Tabular):
-    """What `measure_variants` gives: every score of every copy, the full vectors first."""
+    """The result of `measure_variants`: every score of every copy, the full vectors first."""
 
     name: str  # the model's
     scores: tuple[VariantScore, ...]
@@ -107,8 +107,7 @@ class VariantScores(Tabular):
         return [score for score in self.scores if (score.protocol, score.task) == task]
 
     def front(self, task: tuple[str, str]) -> list[VariantScore]:
-        """Return those copies than which no other is as small and as good, and better in one of both; none where neither
-        a high nor a low score is better."""
+        """Return the copies on the Pareto front of size and score; [] where neither a high nor a low score is better."""
         from stsbench.display.pareto import front
 
         scores = self.task_scores(task) if self._metric(task).better != "neither" else []

@@ -1,4 +1,4 @@
-"""Smaller copies of an encoder's vectors, all measured from one pass over the texts, each against the full vectors."""
+"""Measure truncated and quantised copies of an encoder's vectors from one pass over the texts, against the full vectors."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def measure_variants(
     output: a new folder for the runs, one a copy. log: gets a line before each run, and each warning once; without it they
     are StsbenchWarnings. The rest is that of `evaluate`. A protocol that trains something on the vectors is left out.
 
-    Raises StsbenchError, one line: nothing smaller is asked for, an unknown precision, a wrong number, sparse vectors, or no
-    protocol that compares vectors.
+    Raises StsbenchError, one line, if no smaller copy is asked for, for an unknown precision, a wrong number, sparse
+    vectors, or without a protocol that compares vectors.
 
     >>> from stsbench import measure_variants
     >>> def letters(texts):
@@ -101,7 +101,7 @@ def measure_variants(
     for number, form in enumerate(smaller, 1):
         try:
             runs.append(run(form, number))
-        except StsbenchError as error:  # this copy's error: the others are measured
+        except StsbenchError as error:  # fails this copy alone
             failures.append(f"{form}: {error}")
             errors.append(error)
     if len(errors) == len(smaller):
@@ -114,7 +114,7 @@ def measure_variants(
 
 
 def _base(model: Any) -> Encoder:
-    """Return the encoder, loaded. EncoderError: it is fitted on each set, or reads more than texts."""
+    """Return the loaded encoder. Raises EncoderError for one that is fitted on each set, or reads more than texts."""
     base = loaded_encoder(model, EncoderOptions())
     if base.fitted_per_set:
         raise EncoderError(f"{base.spec.name} is fitted on each set itself: there is no smaller copy of it")
@@ -127,7 +127,7 @@ def _forms(
     quantise: str | Sequence[str], truncate_dims: str | Sequence[int | str], calibration: str | Path,
     clip: str | Sequence[float] | None,
 ) -> list[Form]:
-    """Return the full vectors, then every copy. EncoderError, one line: a wrong value, or nothing smaller."""
+    """Return the form of the full vectors, then of every copy. Raises EncoderError for a wrong value, or without a copy."""
     widths = [_whole(width) for width in split_names(truncate_dims)]
     kinds = list(dict.fromkeys(split_names(quantise)))
     if not widths and not kinds:

@@ -1,1 +1,1 @@
-"""Models of one architecture as one model: the mean of their weights."""
+"""Model soups: the mean of the weights of models of one architecture."""

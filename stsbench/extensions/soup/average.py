@@ -1,4 +1,4 @@
-"""The mean of the weights of several models, all of them or those that development data choose (Wortsman et al. 2022)."""
+"""Model soups (Wortsman et al. 2022): the mean of the weights of several models, uniform or greedy by development data."""
 
 from __future__ import annotations
 

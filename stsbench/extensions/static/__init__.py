@@ -1,1 +1,1 @@
-"""A static model: a transformer's vectors of single tokens as a table, which model2vec makes."""
+"""Static models: tables of a transformer's vectors of single tokens, distilled by model2vec."""

@@ -1,4 +1,4 @@
-"""`stsbench distil-static`: what model2vec distils of a transformer, with its provenance, as a folder that others load."""
+"""`stsbench.distil_static`: distil a transformer to a static model by model2vec, and write it with its provenance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _POOLING = {"mean": "mean", "cls": "first", "last": "last", "cls+dense": "pooler
 
 @dataclass(frozen=True, kw_only=True)
 class DistilOptions(EncoderOptions, StaticOptions):
-    """All that `distil_static` takes besides the folder."""
+    """All options of `distil_static` besides the folder."""
 
 
 @takes(EncoderOptions, StaticOptions, without=["model"])
@@ -79,7 +79,7 @@ def distil_model(options: DistilOptions, output: Path, log: Callable[[str], None
         from model2vec.distill import distill_from_model
     except ImportError as error:
         raise StsbenchError(f"distil-static needs model2vec: pip install 'stsbench[static]' ({error})") from error
-    with new_folder(output) as building:  # before minutes of encoding: what cannot be written is said at once
+    with new_folder(output) as building:  # first, as its errors should come before minutes of encoding
         encoder = _transformer(options)
         texts = None if options.vocabulary is None else read_texts(options.vocabulary)
         words = texts and _words(texts, options.words)

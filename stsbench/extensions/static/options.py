@@ -1,4 +1,4 @@
-"""What a static model is made of."""
+"""The options of `stsbench distil-static`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an encoder's similarities to decisions: the probability that two texts match, and thresholds for a precision."""
+"""Calibrate similarities: the probability that two texts match, and thresholds of similarity for a wanted precision."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ METHODS: tuple[Method, ...] = ("isotonic", "logistic")
 
 
 def figure(bins: Sequence[Bin], similarity: Floats, label: NDArray[np.int64], curve: Curve, title: str) -> Any:
-    """Return a matplotlib figure of two panels. Left: `bins` of held-out pairs, how often they match against their
-    probability. Right: how many pairs of each kind are how similar, and the curve.
+    """Return a matplotlib figure of two panels. Left: reliability diagram, the share of matches against the probability in
+    `bins` of held-out pairs. Right: histograms of the similarities of both kinds of pairs, and the curve.
 
     similarity: float (n,); label: (n,), 1 for a match.
     """
@@ -63,11 +63,11 @@ def figure(bins: Sequence[Bin], similarity: Floats, label: NDArray[np.int64], cu
 
 @dataclass(frozen=True)
 class Calibration:
-    """How similar two texts must be: `curve` gives P(match | similarity), `thresholds` those for a wanted precision.
+    """The calibration of an encoder's similarities: `curve` is P(match | similarity), `thresholds` reach a precision.
 
-    item: int64 (n,), equal for rows of one pair; fitted: float64 (n,), each row's probability by the curve of the folds that
-    hold none of its pair; brier: of these; bins: how far they can be trusted; thresholds:
-    wanted precision -> the threshold, None where there is none.
+    item: int64 (n,), equal for rows of one pair; fitted: float64 (n,), each row's probability by a curve fitted without the
+    fold of its pair; brier: Brier score of `fitted`; bins: reliability of `fitted`; thresholds: wanted precision -> the
+    threshold, None where no threshold reaches it.
     """
 
     encoder: str  # in words
@@ -88,7 +88,7 @@ class Calibration:
 
     @property
     def matches(self) -> int:
-        """Return how many of them match, in any of their rows."""
+        """Return the number of different pairs of which at least one row is a match."""
         return distinct(self.item[self.label > 0])
 
     def probability(self, similarity: Floats | Sequence[float] | float) -> Floats:
@@ -96,7 +96,7 @@ class Calibration:
         return self.curve(np.asarray(similarity, dtype=np.float64))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what another program needs, as JSON values."""
+        """Return curve, thresholds and their origin as JSON values, for other programs."""
         record, curve = self.record, self.curve
         form: dict[str, Any] = {"method": curve.method}
         if curve.similarity is not None and curve.probability is not None:
@@ -113,13 +113,13 @@ class Calibration:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write `as_json` to a file, whole or not at all; gives the path."""
+        """Write `as_json` to a file, atomically, and return the path."""
         with atomic_write(Path(path)) as stream:
             stream.write(json.dumps(self.as_json(), indent=1) + "\n")
         return Path(path)
 
     def lines(self) -> list[str]:
-        """Return what the command prints."""
+        """Return the lines that the command prints: data, curve, and a line for each wanted precision."""
         share = float(self.label.mean())
         made = [f"{self.encoder}; {self.record.data.task}: {self.pairs:,} pairs, {self.matches:,} of them match",
                 f"P(match | similarity): {self.curve.method}; Brier score of held-out pairs {self.brier:.4f} (the share of "
@@ -135,7 +135,7 @@ class Calibration:
         return made
 
     def plot(self) -> Any:
-        """Return a matplotlib figure: how often pairs of a probability match, and the similarities of both kinds."""
+        """Return a matplotlib figure: the reliability diagram, and the similarities of both kinds of pairs."""
         return figure(self.bins, self.similarity, self.label, self.curve, f"{self.encoder}: {self.record.data.task}")
 
     def __repr__(self) -> str:
@@ -147,11 +147,11 @@ def calibrate(
     run: Any, *, task: str | None = None, method: Method = "isotonic", precision: Sequence[float] = PRECISIONS,
     folds: int = 5, seed: int = 0,
 ) -> Calibration:
-    """Return which similarity means a match: P(match | similarity) and thresholds, from a run of `pairs:FILE`.
+    """Return P(match | similarity) and thresholds of similarity for wanted precisions, from a run of `pairs:FILE`.
 
     run: a run folder, or what `evaluate` returned. task: the file's name, where the run has several. method: isotonic or
-    logistic. precision: those that thresholds are wanted for, each above 0 and at most 1. folds: of the cross-fitted
-    probabilities, drawn by `seed`. Raises StsbenchError where the run has no labelled pairs.
+    logistic. precision: wanted precisions, each above 0 and at most 1. folds: number of folds of the cross-fitted
+    probabilities, drawn with `seed`. Raises StsbenchError where the run has no labelled pairs.
 
     >>> import stsbench
     >>> rows = ["sentence1,sentence2,label", *(f"text {i},text {i + i % 2},{1 - i % 2}" for i in range(40))]
@@ -184,10 +184,10 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Curve:
-    """P(match | similarity), which never falls.
+    """P(match | similarity), a non-decreasing curve.
 
-    isotonic: straight lines between points, similarity (m,) ascending and probability (m,), level beyond them; logistic:
-    1 / (1 + exp(-(slope * similarity + intercept))).
+    isotonic: linear interpolation between points, similarity (m,) ascending and probability (m,), constant beyond them;
+    logistic: 1 / (1 + exp(-(slope * similarity + intercept))).
     """
 
     method: Method
@@ -207,11 +207,11 @@ class Curve:
 
 
 def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") -> Curve:
-    """Return the curve of n pairs by scikit-learn: similarity float (n,), label (n,) 1 for a match, else 0.
+    """Return the curve fitted to n pairs by scikit-learn: similarity float (n,), label (n,) 1 for a match, else 0.
 
     isotonic: least squares (Zadrozny and Elkan 2002). logistic: maximum likelihood without a penalty (Platt 1999, without
-    his smoothed labels), of which a slope below 0 becomes 0. Raises StsbenchError for another method, ScoreError where all
-    pairs are of one kind.
+    his smoothed labels); a negative slope becomes 0. Raises StsbenchError for another method, ScoreError where all labels
+    are equal.
     """
     if method not in METHODS:
         raise StsbenchError(f"method {method!r} is unknown (there are {', '.join(METHODS)})")
@@ -233,10 +233,10 @@ def fit_curve(similarity: Floats, label: Floats, method: Method = "isotonic") ->
 def cross_fitted(
     similarity: Floats, label: Floats, method: Method = "isotonic", folds: int = 5, seed: int = 0, item: Ints | None = None
 ) -> Floats:
-    """Return (n,) the probability of each pair by the curve of the other folds, which are stratified and drawn by `seed`.
+    """Return (n,) probabilities, each by the curve fitted to the other folds, which are stratified and drawn with `seed`.
 
-    item: (n,), equal for rows of one pair, which stand in one fold; None: every row is a pair. Raises ScoreError where a
-    kind has fewer pairs than there are folds.
+    item: (n,), equal for rows of one pair, which are kept in one fold; None: every row is a pair. Raises ScoreError where
+    there are fewer matches, or fewer other pairs, than folds.
     """
     label, item = np.asarray(label), np.arange(len(similarity)) if item is None else item
     kinds = label[np.unique(item, return_index=True)[1]] > 0
@@ -251,7 +251,7 @@ def cross_fitted(
 
 @dataclass(frozen=True)
 class Bin:
-    """Pairs of like probability: their number, mean probability, and the share that matches with its 95 % interval."""
+    """A bin of a reliability diagram: number of pairs, mean probability, and share of matches with its 95 % interval."""
 
     n: int
     probability: float
@@ -261,8 +261,8 @@ class Bin:
 
 
 def reliability(probability: Floats, label: Floats, bins: int = 10, item: Ints | None = None) -> list[Bin]:
-    """Return the pairs in `bins` groups of equal size by their probability, equal probabilities in one group. item: as for
-    `cross_fitted`."""
+    """Return a reliability diagram: at most `bins` bins of about equal size by probability, equal probabilities in one bin.
+    item: as for `cross_fitted`."""
     item = np.arange(len(label)) if item is None else item
     order = np.argsort(probability, kind="stable")
     ends = np.searchsorted(probability[order], probability[order][np.linspace(0, len(order), bins + 1)[1:-1].astype(int)])
@@ -275,14 +275,14 @@ def reliability(probability: Floats, label: Floats, bins: int = 10, item: Ints |
 
 
 def brier(probability: Floats, label: Floats) -> float:
-    """Return the mean squared distance of the probabilities from the labels (Brier 1950): 0 is best."""
+    """Return the Brier score, the mean squared difference of probabilities (n,) and labels (n,) (Brier 1950): 0 is best."""
     return float(np.mean((probability - (np.asarray(label) > 0)) ** 2))
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Pairs at least as similar as `value` have the wanted precision, `precision`; `recall` is the share of the matches that
-    they hold. low, high: the 95 % interval of the true threshold, high None where the pairs are too few to bound it."""
+    """A threshold of similarity. precision, recall: of the pairs at least as similar as `value`. low, high: 95 % interval of
+    the true threshold, high None where there are too few pairs to bound it."""
 
     value: float
     precision: float
@@ -292,12 +292,12 @@ class Threshold:
 
 
 def threshold_for(similarity: Floats, label: Floats, precision: float, item: Ints | None = None) -> Threshold | None:
-    """Return the smallest threshold whose pairs have this precision, 0 to 1; None where no threshold has it.
+    """Return the smallest threshold above which pairs have at least this precision, 0 to 1; None where no threshold does.
 
-    similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a share (Wilson 1927) at
-    each threshold: from the smallest one whose pairs may have the precision to the smallest one from which on all have
-    it surely, taking for granted that the precision does not fall as the threshold rises. item: as for `cross_fitted`; of
-    rows that repeat the test counts as many as make the share as noisy (`metrics.bootstrap.effective_rows`).
+    similarity float (n,), label (n,) 1 for a match, else 0. The interval inverts Wilson's test of a proportion (Wilson 1927)
+    at each threshold: from the smallest threshold at which the precision is not rejected to the smallest from which on it is
+    significantly exceeded, assuming that precision does not fall as the threshold rises. item: as for `cross_fitted`; the
+    test uses the effective number of rows where pairs repeat (`metrics.bootstrap.effective_rows`).
     """
     if not 0 < precision <= 1:
         raise StsbenchError(f"precision must be above 0 and at most 1, not {precision}")
@@ -316,18 +316,18 @@ def threshold_for(similarity: Floats, label: Floats, precision: float, item: Int
 
 
 def _ends(thresholds: Floats, lower: Floats, upper: Floats, precision: float) -> tuple[float, float | None]:
-    """Return thresholds (k,) decreasing, and the ends of the interval of each one's precision."""
+    """Return the ends of a threshold's interval. thresholds: (k,) decreasing; lower, upper: bounds of their precision."""
     low = float(thresholds[np.flatnonzero(upper >= precision)[-1]])
     sure = lower > precision
     if not sure.any():
         return low, None
-    first = int(np.argmax(sure))  # above it the pairs are too few to be sure of anything
+    first = int(np.argmax(sure))  # at higher thresholds there are too few pairs for any precision to be significant
     last = first + int(np.argmin(np.r_[sure[first:], False])) - 1
     return low, float(thresholds[last])
 
 
 def _wilson(share: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """Return the 95 % score intervals of shares of n, as `metrics.bootstrap.wilson` of each."""
+    """Return lower and upper ends, (k,) each, of Wilson's 95 % intervals of proportions, as `metrics.bootstrap.wilson`."""
     z = 1.959963984540054
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     spread = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)

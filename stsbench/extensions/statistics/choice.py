@@ -1,4 +1,4 @@
-"""What `choose` gives: encoders with score and cost, which of them do not differ, and which no other beats in both."""
+"""The result of `choose`: encoders with score and cost, which do not differ significantly, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ SURE = "(joint test at 5 %)"
 
 @dataclass(frozen=True)
 class Spent:
-    """One cost. low, high: of the rounds it was measured in; value alone where it is counted, not timed."""
+    """One cost of an encoder. low, high: range over the rounds of its measurement, both `value` where it is not timed."""
 
     value: float
     low: float
     high: float
 
     def overlaps(self, cost: Spent) -> bool:
-        """Return whether the rounds of both reach into each other, so that which is cheaper nobody can tell."""
+        """Return whether the ranges of both overlap, so that it is not known which is cheaper."""
         return self.low <= cost.high and cost.low <= self.high
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A cost by its name on the command line. label: of a picture's axis; unit: behind a number; timed: it
-    depends on the machine; more_is_cheaper: it is a speed; read: of a record and the cost in it."""
+    """A kind of cost. name: on the command line; label: of a plot's axis; read: the cost of a record; shown: a number as
+    text; unit: after the number; timed: depends on the machine; more_is_cheaper: True for a speed."""
 
     name: str
     label: str
@@ -117,19 +117,19 @@ AXES = {axis.name: axis for axis in (
 
 
 def machine_in_words(setting: Sequence[Any]) -> str:
-    """Return 'AMD EPYC 7763, 2 cores, cpu, 2 threads': the kind of a machine, and how it was used."""
+    """Return a machine and how it was used as text: 'AMD EPYC 7763, 2 cores, cpu, 2 threads'."""
     return ", ".join(filter(None, setting_in_words(setting)))
 
 
 def compared_within(costs: Sequence[Cost | None]) -> tuple[list[bool], tuple[Any, ...] | None]:
-    """Return which times may be compared, and the setting they have in common: that of most costs, of the first of these
-    in a tie. None: no cost holds any."""
+    """Return for each cost whether its times may be compared with the others', and their common setting: the most frequent
+    one, in a tie the first. The setting is None where no cost has times."""
     settings = [None if cost is None else timing_settings(cost) for cost in costs]
     known = [setting for setting in settings if setting is not None]
     if not known:
         return [False] * len(costs), None
     counts = Counter({candidate: sum(_fits(setting, candidate) for setting in known) for candidate in known})
-    # one that names a device says more than one that fits any
+    # In a tie, prefer a setting with a device to one without, which fits any device.
     common = max(dict.fromkeys(known), key=lambda setting: (counts[setting], setting[4] is not None))
     return [setting is not None and _fits(setting, common) for setting in settings], common
 
@@ -140,8 +140,8 @@ def _fits(setting: tuple[Any, ...], common: tuple[Any, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One encoder. letters: two that share one do not differ significantly; costs: by the names of AXES, None where it is
-    not known or not comparable."""
+    """One encoder. letters: candidates that share a letter do not differ significantly; costs: name in AXES -> cost, None
+    where it is unknown or not comparable."""
 
     name: str
     folders: tuple[Path, ...]
@@ -157,9 +157,9 @@ class Candidate:
 class Choice(Tabular):
     """Encoders on one task or average, the best first.
 
-    different: of each pair whether the scores differ significantly, jointly for all; None where no test is possible, and
-    no_test says why. by: the cost that counts; front: whether no other is cheaper and better. machine: whose times stand
-    here, "" for none.
+    different: for each pair whether its scores differ significantly in a joint test of all pairs; None where no test is
+    possible, for the reason no_test. by: the cost that decides; front: for each candidate whether no other is both cheaper
+    and better. machine: on which the times were measured, "" without times.
     """
 
     title: str
@@ -182,18 +182,18 @@ class Choice(Tabular):
 
     @property
     def metric(self) -> Metric:
-        """Return what is compared, as its protocol declares it."""
+        """Return the compared metric, as its protocol declares it."""
         return load_protocol(self.setting.protocol).metric(self.setting.metric)
 
     @property
     def equals(self) -> list[int]:
-        """Return the best candidate and those that do not differ from it significantly."""
+        """Return the indices of the best candidate and of those that do not differ from it significantly."""
         different = self.different
         return [0] if different is None else [i for i in range(len(self.candidates)) if not different[0][i]]
 
     @property
     def cheapest(self) -> list[int]:
-        """Of the equals the cheapest one, and those whose rounds reach into its own: nobody can tell which is cheaper."""
+        """Return the indices of the cheapest of `equals`, and of those whose range of costs overlaps with its own."""
         known = [(i, spent) for i in self.equals if (spent := self._spent(i)) is not None]
         if not known:
             return []
@@ -203,7 +203,7 @@ class Choice(Tabular):
 
     @property
     def sentence(self) -> str:
-        """Return what the table says, in plain words."""
+        """Return the conclusion from the table in words."""
         best, equals = self.candidates[0].name, self.equals
         if self.different is None:
             return f"No test: {self.no_test}. {best} has the best score; whether by chance is not known."
@@ -230,7 +230,7 @@ class Choice(Tabular):
         return f"{among}the cheapest are {joined([self._name(i) for i in cheapest])}, {why}"
 
     def _cheaper(self) -> str:
-        """Return which of the front cost less than the best one, where that is on it."""
+        """Return a sentence on the candidates of the front that cost less than the best one; "" without any."""
         less = [i for i, on in enumerate(self.front) if on and i]
         if not less or self._spent(0) is None:
             return ""
@@ -250,7 +250,7 @@ class Choice(Tabular):
         return self.candidates[number].name + (f" ({spelled})" if spelled else "")
 
     def document(self) -> Document:
-        """Return score beside cost, the best encoder first, and what the table says."""
+        """Return a table of scores and costs, the best encoder first, with notes and the conclusion below it."""
         columns = [
             Column("encoder", [one.name for one in self.candidates]),
             Column(self.task, [Estimate(one.score, one.low, one.high) for one in self.candidates], self.metric.digits),
@@ -266,7 +266,7 @@ class Choice(Tabular):
         return Document([Table(self.title, columns)], below=self.sentences())
 
     def sentences(self) -> list[str]:
-        """Return what the columns are, what must be known of the costs, and at the end what the table says."""
+        """Return the sentences below the table: on its columns, on the costs, and the conclusion."""
         ties = "ties: two that share a letter do not differ significantly. " if self.different is not None else ""
         end = "faster" if self.by.more_is_cheaper else "cheaper"
         foot = f"{ties}front: no other is better and {end} ({self.by.name})."
@@ -287,8 +287,8 @@ class Choice(Tabular):
         ])
 
     def plot(self, by: str | None = None) -> Figure:
-        """Score against cost with intervals, and the front. by: another cost than the table's. Raises StsbenchError: no
-        such cost, or no encoder has it."""
+        """Return a matplotlib figure of score against cost, with intervals and the front. by: another cost than the table's.
+        Raises StsbenchError for an unknown cost."""
         from stsbench.display.pareto import figure
 
         axis = self.by if by is None else AXES.get(by)
@@ -307,7 +307,7 @@ class Choice(Tabular):
         return drawn
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json writes, as plain data."""
+        """Return the content of --json as plain data."""
         setting = {**asdict(self.setting), "settings": json.loads(self.setting.settings)}
         return {
             **{"view" if key == "text_version" else key: value for key, value in setting.items()}, "task": self.task,
@@ -325,5 +325,5 @@ class Choice(Tabular):
 
 
 def point(name: str, spent: Spent, score: float, low: float | None = None, high: float | None = None) -> Point:
-    """Return a candidate in a picture, and for its front."""
+    """Return a candidate as a point of the plot and of the front."""
     return Point(name, spent.value, score, low, high, spent.low, spent.high)

@@ -1,4 +1,4 @@
-"""Which of several encoders to take: their scores on the same data, tested jointly, beside what they cost."""
+"""Choose among several encoders: their scores on the same data, tested jointly, and their costs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from stsbench.options import takes
 from stsbench.registry import did_you_mean
 
 AVERAGE = "Avg"
-Row = tuple[Sides, ScoreRow]  # one task's
+Row = tuple[Sides, ScoreRow]  # the runs of all encoders on one task, and the first one's score
 
 
 @takes()
@@ -68,17 +68,17 @@ def choose(
     runs: Any, *more: Any, protocol: str | None = None, task: str | None = None, metric: str | None = None,
     by: str | None = None, resamples: int = RESAMPLES, seed: int = 0,
 ) -> Choice:
-    """Return which of several encoders to take: the Pareto front of score and cost, which scores do not differ significantly
-    by a joint test of all pairs, and the cheapest of the best.
+    """Compare several encoders by score and cost: return the Pareto front, which scores do not differ significantly by a
+    joint test of all pairs, and the cheapest of the best.
 
-    runs, more: of each encoder what `compare` takes: a run folder, several seeds' folders, or what `evaluate` returned; one
-    by one, or as a list.
-    protocol: as `stsbench eval` names it; the first that all runs share by default. task: a task, or "Avg", the protocol's
-    average; by default that, or the only task. metric: another one than the protocol's first. by: a name of `AXES`,
-    "sentences/s" by default where all runs have it of one machine (`evaluate(..., cost=True)`), else "bytes".
+    runs, more: one for each encoder, as for `compare`: a run folder, the folders of several seeds, or what `evaluate`
+    returned; as arguments or as a list.
+    protocol: as for `stsbench eval`; default: the first that all runs share. task: a task, or "Avg", the protocol's average;
+    default: the average, or the only task. metric: another one than the protocol's first. by: a name of `AXES`; default:
+    "sentences/s" where all runs have it from one machine (`evaluate(..., cost=True)`), else "bytes".
 
-    Times and memory are compared within one kind of machine, device and number of threads alone. Raises StsbenchError as
-    `compare`, for one encoder twice, and where the runs share no task or none is asked for among several.
+    Times and memory are compared only within one kind of machine, device and number of threads. Raises StsbenchError as
+    `compare` does, for two runs of one encoder, and where the runs share no task, or several without `task`.
 
     >>> from stsbench import choose, evaluate
     >>> asked = {"sample": True, "tasks": "STS-B", "resamples": 0, "cost": True}
@@ -133,7 +133,7 @@ def _refuse_twice(folders: Sequence[Sequence[Path]], encoders: Sequence[Sequence
 
 
 def _names(records: Sequence[Record], folders: Sequence[Sequence[Path]]) -> list[str]:
-    """Return what people call the encoders; of the same name also what they differ in, or else the folder."""
+    """Return distinct names of the encoders: where names are equal, the dimensions or else the folder are added."""
     names = encoders_in_words(records)
     for more in ([f"{record.encoder.dimension} dimensions" for record in records], [str(side[0]) for side in folders]):
         counts = Counter(names)
@@ -144,7 +144,7 @@ def _names(records: Sequence[Record], folders: Sequence[Sequence[Path]]) -> list
 
 
 def _shared(sides: Sequence[dict[Key, list[Measured]]], notes: _Notes) -> list[Sides]:
-    """Return the runs of what every encoder measured, in the order of the first."""
+    """Return the runs of each task that every encoder has measured, in the first encoder's order; note the other tasks."""
     every = {key: items[0] for side in sides for key, items in side.items()}
     for key, item in every.items():
         if (many := sum(key in side for side in sides)) < len(sides):
@@ -156,7 +156,7 @@ def _shared(sides: Sequence[dict[Key, list[Measured]]], notes: _Notes) -> list[S
 def _in_one_setting(
     shared: Sequence[Sides], chosen: Callable[[Measured], Protocol | None], metric: str | None, notes: _Notes
 ) -> list[Row]:
-    """Return the rows of the first setting that has any; a remark names the others. Raises StsbenchError without one."""
+    """Return the rows of the first setting; a remark names the others. Raises StsbenchError where there is no row."""
     settings: dict[Setting, list[Row]] = {}
     for sides in shared:
         item = sides[0][0]
@@ -182,7 +182,7 @@ def _in_one_setting(
 
 
 def _of_task(rows: Sequence[Row], task: str | None) -> list[Row]:
-    """Return the row of one task, or those that the protocol averages."""
+    """Return the row of the chosen task, or the rows of the tasks that the protocol averages. Raises StsbenchError."""
     first = rows[0][0][0][0]
     named = {_task(row): row for row in rows}
     averaged = first.protocol.averaged
@@ -258,7 +258,7 @@ def _choice(
 
 
 def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
-    """Return the 95 % interval that one run's score, or the average of its scores, has wherever it is printed."""
+    """Return the 95 % interval of one run's score or average, the same as its tables print; None without one."""
     items, row = [sides[number][0] for sides, _ in rows], rows[0][1]
     first = items[0]
     if len(items) > 1:
@@ -270,7 +270,7 @@ def _of_run(rows: Sequence[Row], number: int) -> tuple[float, float] | None:
 
 
 def _of_seeds(draws: Floats, seeds: Floats, seed: int) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean over seeds: of the items, and of the seeds, whose range is Student's."""
+    """Return the 95 % interval of the mean over seeds, from the items' bootstrap and Student's t over the seeds."""
     from scipy import stats
 
     wider = stats.t.ppf(0.975, len(seeds) - 1) / stats.norm.ppf(0.975)
@@ -279,7 +279,7 @@ def _of_seeds(draws: Floats, seeds: Floats, seed: int) -> tuple[float, float] | 
 
 
 def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:
-    """Return speed where all runs have it of one machine, else size."""
+    """Return the default cost: sentences/s where all runs have it from one machine, else bytes."""
     speeds = [spent["sentences/s"] for spent in read]
     if all(speeds):
         return AXES["sentences/s"]
@@ -289,7 +289,7 @@ def _default(read: Sequence[dict[str, Spent | None]], notes: _Notes) -> Axis:
 
 
 def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence[bool]) -> list[str]:
-    """Return a line for each kind of doubt about costs."""
+    """Return a line on each problem with the costs: not measured, on another machine, on a busy machine."""
     without = [name for name, cost in zip(names, costs, strict=True) if cost is None]
     elsewhere = [f"{name} ({machine_in_words(timing_settings(cost))})"
                  for name, cost, ok in zip(names, costs, able, strict=True) if cost is not None and not ok]
@@ -303,7 +303,7 @@ def _of_costs(names: Sequence[str], costs: Sequence[Cost | None], able: Sequence
 
 
 def _title(rows: Sequence[Row]) -> str:
-    """Return 'sts (similarity dot): spearman, all, x 100'."""
+    """Return the table's title, such as 'sts (similarity dot): spearman, all, x 100'."""
     (side, *_), row = rows[0]
     record, metric = side[0].record, side[0].protocol.metric(row.metric)
     changes = changed_settings(record.protocol)

@@ -1,4 +1,4 @@
-"""`stsbench power`, `seeds`, `choose` and `calibrate`."""
+"""`stsbench power`, `seeds`, `choose`, `calibrate` and `gate`: how sure a comparison is, and what to conclude from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COSTS = "sentences/s, tokens/s, latency, cpu, first, memory, cuda-memory, parame
 
 
 def _costs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return what a tab key completes to a cost."""
+    """Return the costs that begin with `incomplete`, for shell completion."""
     from stsbench.extensions.statistics.choice import AXES
 
     return [CompletionItem(name) for name in AXES if name.startswith(incomplete)]
@@ -120,7 +120,7 @@ def choose_(
     if protocol is not None and not protocol.strip():
         raise click.UsageError("--protocol is empty")
     if picture is not None:
-        targets(picture)  # a wrong suffix is found before anything is computed
+        targets(picture)  # a wrong suffix is an error before anything is computed
     made = choose(runs, protocol=protocol, task=task, metric=metric, by=by, resamples=resamples, seed=seed)
     print_omissions(made)
     if picture is not None:

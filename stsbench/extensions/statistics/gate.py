@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """A score that is looked at: a protocol's average, or a task where it has none. worse: it is shown to be worse than the
-    baseline's, and not shown to be so by less than the margin."""
+    """One score that is tested: a protocol's average, or a task where it has none. worse: it is significantly worse than the
+    baseline's, and the loss is not significantly smaller than the margin."""
 
     table: ComparisonTable
     row: Compared
 
     @property
     def loss(self) -> tuple[float, ...]:
-        """Return by how much the run is worse, and the interval's ends where there is one."""
+        """Return by how much the run is worse, followed by the ends of its interval if there is one."""
         gap, sign = self.row.difference, 1 if self.table.metric.lower else -1
         bounds = [] if gap.low is None or gap.high is None else sorted((sign * gap.low, sign * gap.high))
         return sign * gap.value, *bounds
@@ -45,7 +45,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Gate(Tabular):
-    """What `gate` returns. passed: no check is worse; checks: every score that was tested; untested: the names of others."""
+    """The result of `gate`. passed: no check is worse; checks: all tested scores; untested: names of the other scores."""
 
     checks: tuple[Check, ...]
     untested: tuple[str, ...]
@@ -60,7 +60,7 @@ class Gate(Tabular):
         return f"<Gate: {self._conclusion()}>"
 
     def document(self) -> Document:
-        """Return a table of the checks, and below it whether they pass."""
+        """Return a table of the checks, with the conclusion below it."""
         rows = [check.row for check in self.checks]
         gaps = [row.difference for row in rows]
         table = Table("run against baseline", [
@@ -81,7 +81,7 @@ class Gate(Tabular):
         ])
 
     def _cautions(self) -> list[str]:
-        """Return what was not compared or has no test, and which checks could hardly see a loss as large as the margin."""
+        """Return lines on scores that were not compared or tested, and on checks that could miss a loss of the margin."""
         lines = self.comparison.omissions()
         lines += [f"Not tested, as no score of single items is stored: {', '.join(self.untested)}."] if self.untested else []
         blind = [f"{check.name} {check.row.detectable:.2f}" for check in self.checks
@@ -100,11 +100,11 @@ def gate(
     run: Any, baseline: Any, *, margin: float = 0.5, protocol: str | Sequence[str] | None = None, metric: str | None = None,
     resamples: int = RESAMPLES, seed: int = 0,
 ) -> Gate:
-    """Return whether a run passes beside its baseline: it fails where a score is shown to be worse (5 % level, corrected
-    over the tasks of a protocol without an average) and not to be so by less than `margin` points (`metrics.equivalence`).
+    """Return whether a run is not worse than its baseline. It fails where a score is significantly worse (5 % level,
+    corrected over the tasks of a protocol without an average) and the loss is not significantly smaller than `margin` points
+    (`metrics.equivalence`).
 
-    run, baseline: as `compare` takes them; protocol, metric, resamples, seed: as of `compare`. Raises StsbenchError where
-    nothing can be compared or tested.
+    All other arguments are as for `compare`. Raises StsbenchError where nothing can be compared or tested.
 
     >>> from stsbench import evaluate
     >>> from stsbench.extensions.statistics.gate import gate

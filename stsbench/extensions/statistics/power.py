@@ -1,6 +1,6 @@
-"""How large a difference so many pairs can show, and how many pairs a difference needs: before one labels.
+"""Power analysis: the difference that a number of pairs can show, and the number of pairs that a difference needs.
 
-`field_noise.json`, which `benchmarks/field_noise.py` makes of the board's records, says how noisy differences are.
+`field_noise.json`, made by `benchmarks/field_noise.py` from the leaderboard's records, holds the noise of differences.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_CAUTIOUS, _ROUGH = 150, 30  # pairs, below which the power is not what was promised: docs/findings/statistics.md
-_FEWEST = 10  # pairs: with fewer the test of a difference hardly exists
+_CAUTIOUS, _ROUGH = 150, 30  # pairs below which the actual power differs from the computed: docs/findings/statistics.md
+_FEWEST = 10  # pairs below which a difference can hardly be tested
 _LARGEST = 200.0  # points: the whole range of a correlation
-_SMALLEST = 0.05  # points: millions of pairs, so that who writes less means the correlation's own unit
+_SMALLEST = 0.05  # points: a smaller difference needs millions of pairs, so a correlation was probably meant
 _Noise = tuple[str, str, int, float, float | None, float | None]  # protocol, task, n, unit error; its quartiles over rivals
 FILE = "field_noise.json"
-ALL = "all sets"  # the pairs of rows of every set together
+ALL = "all sets"  # name of the noise over the pairs of rows of all sets together
 METRICS = ("spearman", "pearson")
 
 
 @dataclass(frozen=True)
 class TaskPower:
-    """One task of a protocol. n: the pairs that its noise is known from; unit_error: the standard error of the paired
-    difference times the square root of n, in points; value: the answer by it, a difference in points, a number of pairs, or
-    of both the power in per cent.
+    """The answer for one task. n: number of pairs from which the noise is estimated; unit_error: standard error of the
+    paired difference times the square root of n, in points; value: the answer, which is a difference in points, a number of
+    pairs, or, if both are given, the power in per cent.
 
-    low, high: of the encoders' closeness, the quartiles of unit_error over pairs of the leaderboard's rows; None for two
-    runs, whose own noise is known. low_answer, high_answer: the answers by these.
+    low, high: quartiles of unit_error over pairs of the leaderboard's rows, for close and for unlike encoders; None for two
+    runs, whose own noise is known. low_answer, high_answer: the answers with these.
     """
 
     protocol: str
@@ -65,9 +65,9 @@ class TaskPower:
 
 @dataclass(frozen=True)
 class Power(Tabular):
-    """The answer, task by task: a difference for `pairs`, pairs for a `difference`, and the power for both, in per cent.
+    """The answer for each task: a difference for `pairs`, pairs for a `difference`, and for both the power in per cent.
 
-    basis: what the noise is taken from, in words; left_out: tasks of the runs without an answer, with the reason.
+    basis: the source of the noise in words; left_out: tasks of the runs without an answer, with the reason.
     """
 
     pairs: int | None
@@ -78,26 +78,26 @@ class Power(Tabular):
     left_out: Reasons = field(default_factory=list)
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each task: what was asked, the answer, and the noise that it follows from."""
+        """Return a row for each task: the question, the answer, and the noise that it was computed from."""
         return arrow_table([
             {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, **asdict(task)}
             for task in self.tasks
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json writes, as plain data."""
+        """Return the content of --json as plain data."""
         return {"pairs": self.pairs, "difference": self.difference, "metric": self.metric, "level": 0.05,
                 "power": None if self.pairs and self.difference else POWER,  # of both it is the answer, in per cent
                 "tasks": [asdict(task) for task in self.tasks], "basis": self.basis,
                 "left_out": [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in self.left_out]}
 
     def document(self) -> Document:
-        """Return a row a task, and what the figures rest on."""
+        """Return a table with a row for each task, and the assumptions below it."""
         return Document([Table(self.title, self._columns())], below=self.sentences())
 
     @property
     def title(self) -> str:
-        """Return what the table answers."""
+        """Return the table's title, which states the question."""
         if self.pairs is None:
             return f"{self.metric}: the pairs that detect a difference of {self._points} in 80 % of experiments"
         if self.difference is None:
@@ -121,7 +121,7 @@ class Power(Tabular):
         return [*columns, *(Column(name, list(map(self._answer_text, values))) for name, values in answers.items())]
 
     def _task_name(self, task: TaskPower) -> str:
-        """Return the task, behind its protocol where there are several."""
+        """Return the task's name, after its protocol's where there are several protocols."""
         return f"{task.protocol} {task.task}" if len({one.protocol for one in self.tasks}) > 1 else task.task
 
     def _answer_text(self, answer: float | None) -> str:
@@ -130,7 +130,7 @@ class Power(Tabular):
         return f"{answer:.1f}" if self.difference is None else f"{answer:,.0f}"
 
     def sentences(self) -> list[str]:
-        """Return what the figures rest on, and where they are rough."""
+        """Return the assumptions behind the figures, cautions about small numbers of pairs, and the conclusion."""
         lines = [self.basis, "Test at the 5 % level, two-sided, without a correction for several tasks; noise shrinks with "
                              "the square root of the number of pairs."]
         if self.difference is not None and self.difference < 1:
@@ -166,15 +166,15 @@ def power(
     pairs: int | None = None, difference: float | None = None, *, runs: Any = None,
     protocol: str | Sequence[str] | None = None, metric: str = "spearman", resamples: int = RESAMPLES, seed: int = 0,
 ) -> Power:
-    """Return the difference between two encoders that `pairs` pairs can show, the pairs that a `difference` (in points)
-    needs, or, of both, how often so many pairs detect it.
+    """Return the difference between two encoders that `pairs` pairs can show, the number of pairs that a `difference` (in
+    points) needs, or, for both, how often so many pairs detect it.
 
-    Detectable is a true difference that is significant in 80 % of experiments, by a two-sided test at the 5 % level. What a
-    paired difference is uncertain by is taken from runs: two, of which the paired standard error is known; one, which is
-    taken to share as much noise with its rival as the leaderboard's rows do with each other; none: that of the leaderboard's
-    rows, for each STS set. runs: run folders, or what `evaluate` returned; protocol: of the runs, as `compare` takes it;
-    metric: spearman or pearson; resamples, seed: of the bootstrap. Raises StsbenchError without pairs and
-    difference, for runs of several seeds, and where the runs have no such score.
+    A true difference is detectable if it is significant in 80 % of experiments, by a two-sided test at the 5 % level. The
+    noise of a paired difference is estimated from two runs by their paired standard error; from one run by assuming that it
+    shares as much noise with its rival as the leaderboard's rows do with each other; without runs from the leaderboard's
+    rows, for each STS set. runs: run folders, or what `evaluate` returned; protocol: of the runs, as for `compare`; metric:
+    spearman or pearson; resamples, seed: of the bootstrap. Raises StsbenchError if neither pairs nor difference is given,
+    for runs of several seeds, and where the runs have no such score.
 
     >>> import stsbench
     >>> answer = stsbench.power(200)
@@ -220,7 +220,7 @@ def power(
 
 
 def _closeness(metric: str) -> str:
-    """Return 'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'"""
+    """Return text such as 'the difference has 0.77 times the run's standard error (quartiles 0.62 and 0.90; ...)'."""
     ratio = field_noise(metric)[ALL].ratio
     return (f"the difference has {ratio.median:.2f} times the run's standard error (quartiles {ratio.low:.2f} and "
             f"{ratio.high:.2f}; of the set itself where it is one of the seven)")
@@ -305,7 +305,7 @@ def _some(noise: list[_Noise], sides: Sequence[Any], metric: str, left_out: Reas
 
 
 def scale_error(error: float, n: int, items: int) -> float:
-    """Return the standard error that `items` items have, where n of them have `error`.
+    """Return the standard error over `items` items, given the standard error `error` over n items.
 
     >>> from stsbench.extensions.statistics.power import scale_error
     >>> scale_error(1.5, n=400, items=100)
@@ -317,7 +317,8 @@ def scale_error(error: float, n: int, items: int) -> float:
 
 
 def items_needed(difference: float, error: float, n: int, power: float = POWER) -> int:
-    """Return the fewest items with which a true `difference` is significant with probability `power`, where n have `error`.
+    """Return the fewest items for which a true `difference` is significant with probability `power`, given the standard
+    error `error` over n items.
 
     Raises ValueError for a difference of 0, which no number of items can show.
 
@@ -332,7 +333,7 @@ def items_needed(difference: float, error: float, n: int, power: float = POWER) 
 
 @dataclass(frozen=True)
 class Quartiles:
-    """The lower quartile, the median and the upper quartile of a number over all pairs of rows."""
+    """The lower quartile, the median and the upper quartile of a value over all pairs of rows."""
 
     low: float
     median: float
@@ -341,11 +342,11 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class FieldNoise:
-    """One STS set, or `ALL`: the paired noise of all pairs of the board's rows.
+    """The noise of differences between the leaderboard's rows, over all pairs of rows, on one STS set or `ALL`.
 
-    unit_error: the standard error of the paired difference times the square root of the number of pairs, in points: what
-    one pair would have. ratio: that standard error over the root mean square of the two scores' own: 1.41 where the
-    scores' errors are independent, 1 where they correlate at .5, 0 for one encoder twice. n: pairs of the set.
+    unit_error: the standard error of the paired difference times the square root of the number of pairs, in points: the
+    standard error for a single pair. ratio: that standard error divided by the root mean square of the two scores' standard
+    errors: 1.41 for independent errors, 1 for a correlation of .5, 0 for one encoder twice. n: number of pairs of the set.
     """
 
     name: str
@@ -356,7 +357,7 @@ class FieldNoise:
 
 @cache
 def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
-    """Return task -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
+    """Return set -> its noise, `ALL` last, for "spearman" or "pearson". Raises KeyError for another metric.
 
     >>> from stsbench.extensions.statistics.power import field_noise
     >>> [name for name in field_noise()]
@@ -368,7 +369,6 @@ def field_noise(metric: str = "spearman") -> dict[str, FieldNoise]:
 
 @cache
 def provenance() -> dict[str, Any]:
-    """Return the file as it is: what it was made from (`made_by`, `protocol`, `rows`, `resamples`, `seed`), and the
-    figures."""
+    """Return the content of the file: its origin (`made_by`, `protocol`, `rows`, `resamples`, `seed`) and the figures."""
     stored: dict[str, Any] = json.loads((files(__package__) / FILE).read_text("utf-8"))
     return stored

@@ -1,4 +1,4 @@
-"""How many more seeds would settle the comparison of two encoders, task by task and on average."""
+"""Power analysis over seeds: how many more seeds would settle the comparison of two encoders, by task and on average."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POWER = 0.8
-MOST = 1000  # more seeds than that are no plan
-_POINTS, _OF_TWO, _DRAWN = 400, 60, 12  # quantiles that stand for a distribution, for each of two, for a variance's
+MOST = 1000  # more seeds are not practical
+_POINTS, _OF_TWO, _DRAWN = 400, 60, 12  # numbers of quantiles: of one distribution, of each of two, of a variance's
 BASIS = (
     "This takes the true difference to be as large as the observed one, which is uncertain itself. p is not corrected for "
     "several tasks. Test once, when all planned seeds are there: testing after every seed errs in more than 5 %."
@@ -35,8 +35,8 @@ BASIS = (
 
 @dataclass(frozen=True)
 class NeededRow:
-    """One task, or the average, of a table: its comparison, and the seeds that would settle it. needed: None where there is
-    no test, and so no plan."""
+    """The comparison of one task or the average of a table, and the seeds that would settle it. needed: None where there is
+    no test."""
 
     table: ComparisonTable
     name: str
@@ -45,14 +45,14 @@ class NeededRow:
 
     @property
     def settled(self) -> bool:
-        """Return whether it is significant at 5 %, by itself."""
+        """Return whether the difference is significant at 5 %, without a correction for several tasks."""
         p = self.compared.difference.p
         return p is not None and p < 1 - LEVEL
 
 
 @dataclass(repr=False)
 class SeedsNeeded(Tabular):
-    """What `seeds_needed` gives. power: with which the difference is to be shown."""
+    """The result of `seeds_needed`. power: wanted power of the test."""
 
     comparison: Comparison
     rows: list[NeededRow]
@@ -62,7 +62,7 @@ class SeedsNeeded(Tabular):
         return f"<SeedsNeeded for {counted(len(self.rows), 'score')}; print it>"
 
     def document(self) -> Document:
-        """Return a row a task and average, and what it says in sentences."""
+        """Return a table with a row for each task and average, and the conclusions below it."""
         a, b = self.comparison.seeds
         side = "a side" if 1 not in (a, b) else f"of {'A' if b == 1 else 'B'}"
         gaps, digits = [row.compared.difference for row in self.rows], [row.table.metric.digits for row in self.rows]
@@ -80,8 +80,8 @@ class SeedsNeeded(Tabular):
         return Document([Table(title, columns, names=2)], below=self.sentences())
 
     def sentences(self) -> list[str]:
-        """Of each table the average in plain words, or else its only task; then what the numbers rest on."""
-        tables = {id(row.table): row for row in self.rows}  # the last row of each: its average, where there is one
+        """Return a sentence for each table on its average or only task, and the assumptions."""
+        tables = {id(row.table): row for row in self.rows}  # keeps each table's last row, which is its average if it has one
         lines = [f"{title(row.table)}, {row.name}: {self._sentence(row)}" for row in tables.values()
                 if row.table.average or len(row.table.rows) == 1]
         return [*lines, BASIS]
@@ -121,7 +121,7 @@ class SeedsNeeded(Tabular):
         ])
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json writes, as plain data."""
+        """Return the content of --json as plain data."""
         rows = [{"protocol": row.table.setting.protocol, "metric": row.table.setting.metric,
                  "aggregation": row.table.setting.aggregation, "task": row.compared.task, "subset": row.compared.subset,
                  **_json(row)} for row in self.rows]
@@ -135,12 +135,12 @@ def seeds_needed(
     a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, protocol: str | Sequence[str] | None = None,
     metric: str | None = None, resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None, power: float = POWER,
 ) -> SeedsNeeded:
-    """Return how many more seeds of A and of B would settle each difference that `compare` tests, which takes the same
-    arguments.
+    """Return how many more seeds of A and of B would settle each difference that `compare` tests; the arguments are those of
+    `compare`.
 
-    power: with which a difference as large as the observed one is to be significant at 5 %. The noise of the items stays,
-    however many seeds there are: where it alone is too large, no number of seeds settles it, and so many times more items
-    are needed. Raises StsbenchError as `compare` does, and where A and B are of one run each.
+    power: probability with which a difference as large as the observed one is to be significant at 5 %. More seeds do not
+    reduce the noise of the items: where it alone is too large, the result says how many times as many items are needed.
+    Raises StsbenchError as `compare` does, and where A and B are of one run each.
 
     >>> from stsbench import evaluate, seeds_needed
     >>> runs = [evaluate(model, sample=True, tasks="STS-B", resamples=0) for model in ("lexical:tfidf", "lexical:token-set")]
@@ -167,7 +167,7 @@ def _needed(row: Compared, power: float) -> MoreSeeds | None:
 
 
 def _plan(row: NeededRow) -> str:
-    """Return how many more seeds settle it, within what range."""
+    """Return the number of further seeds with its range as text; "settled", "no number", or "" without a test."""
     if row.needed is None or row.settled or not row.needed.settleable:
         return "" if row.needed is None else "settled" if row.settled else "no number"
     return f"{_many(row.needed.more)} [{_many(row.needed.low)}, {_many(row.needed.high)}]"
@@ -188,13 +188,13 @@ def _many(count: int | None) -> str:
 
 @dataclass(frozen=True)
 class MoreSeeds:
-    """How many more seeds each side of several needs until the difference would be significant at 5 % with 80 % power.
+    """The number of further seeds for each side of several seeds, until a difference is significant with the wanted power.
 
-    more: with the variance over seeds as estimated, 0 where today's seeds have that power, None where `MOST` are too few;
-    low, high: the same with the ends of that variance's 95 % interval. All three are None where no number suffices.
-    item_error, seed_error: today's standard errors of the difference, for its items and for its seeds; power: of a test with
-    today's seeds; most_power: with any number of seeds; times_items: how many times as many items as today's would be needed
-    at least, 1 or less where these suffice.
+    more: for the estimated variance over seeds, 0 where the present seeds suffice, None where `MOST` are too few; low, high:
+    for the ends of that variance's 95 % interval. All three are None where no number suffices. item_error, seed_error:
+    present standard errors of the difference due to items and due to seeds; power: of a test with the present seeds;
+    most_power: limit of the power for many seeds; times_items: how many times the present items are needed at least, 1 or
+    less where these suffice.
     """
 
     more: int | None
@@ -208,7 +208,7 @@ class MoreSeeds:
 
     @property
     def settleable(self) -> bool:
-        """Return whether any number of seeds suffices."""
+        """Return whether some number of seeds suffices."""
         return self.times_items < 1
 
 
@@ -216,14 +216,14 @@ def more_seeds(
     difference: float, item_error: float, sds: tuple[float, float], counts: tuple[int, int], *, paired: bool = False,
     power: float = POWER,
 ) -> MoreSeeds:
-    """Return the number of seeds, as many for either side, that would show a true difference as large as `difference`.
+    """Return the number of further seeds, the same for either side, that would show a true difference of `difference`.
 
-    item_error: standard error of the difference for the items alone, in the scores' unit as all of these; sds: over the
-    seeds of A and of B, 0 for a side of one seed, which is taken as it is and gets no more; paired: seeds are pairs, and
-    sds[0] is that of their differences. The test is `difference_over_seeds`; how often more seeds show the difference is by
-    noncentral Student's t, nearly so with three seeds or more. The interval of the variance is that of chi-square, of both
-    sides together with Satterthwaite's degrees of freedom (1946, An Approximate Distribution of Estimates of Variance
-    Components). Raises StsbenchError for two sides of one seed, numbers below 0, or a power outside (0, 1).
+    item_error: standard error of the difference due to the items alone, in the scores' unit like all values; sds: standard
+    deviations over the seeds of A and B, 0 for a side of one seed, which gets no more seeds; paired: seeds are paired,
+    sds[0] is that of their differences. The test is `difference_over_seeds`; the power with more seeds is by noncentral
+    Student's t, a close approximation from three seeds on. The variance's interval is by chi-square, for two sides with
+    Satterthwaite's degrees of freedom (1946, An Approximate Distribution of Estimates of Variance Components). Raises
+    StsbenchError for two sides of one seed, negative errors, or a power outside (0, 1).
 
     >>> needed = more_seeds(1.0, 0.2, (0.8, 0.6), (3, 3))
     >>> needed.more, needed.low, needed.high, round(needed.power, 2)
@@ -251,7 +251,7 @@ def more_seeds(
     def needed(scale: float) -> int | None:
         return _smallest(lambda more: power_with(more, scale) >= power) if times < 1 else None
 
-    ends = (1.0, 1.0)  # times the variance of the seeds: df over the quantiles of chi-square
+    ends = (1.0, 1.0)  # ends of the variance's interval divided by the variance: df over quantiles of chi-square
     if sum(parts):
         ends = (df / float(stats.chi2.ppf((1 + LEVEL) / 2, df)), df / float(stats.chi2.ppf((1 - LEVEL) / 2, df)))
     limit = float(stats.norm.cdf(size / item_error - stats.norm.isf((1 - LEVEL) / 2))) if item_error else float(size > 0)
@@ -270,13 +270,13 @@ def _check(difference: float, item_error: float, sds: tuple[float, float], count
 
 
 def _satterthwaite(parts: list[float], counts: list[int] | tuple[int, int]) -> float:
-    """Return degrees of freedom of the sum of (2,) squared standard errors of means over `counts` seeds."""
+    """Return Satterthwaite's degrees of freedom of the sum of (2,) squared standard errors of means over `counts` seeds."""
     doubt = sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True) if part)
     return sum(parts) ** 2 / doubt if doubt else inf
 
 
 def _power_now(size: float, item_error: float, parts: list[float], counts: tuple[int, int]) -> float:
-    """Of the test with these few seeds, over all that their sample variances may be where the true ones are `parts`."""
+    """Return the power with the present seeds, averaged over sample variances drawn around the true ones, `parts`."""
     from scipy import stats
 
     error = hypot(item_error, sqrt(sum(parts)))
@@ -290,7 +290,7 @@ def _power_now(size: float, item_error: float, parts: list[float], counts: tuple
 
 
 def _power(size: float, item_error: float, variances: list[float], counts: list[int]) -> float:
-    """Of the test where the seeds' sample variances are as large as these: Student's t, noncentral."""
+    """Return the power for seeds with these variances, by noncentral Student's t."""
     from scipy import stats
 
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
@@ -305,7 +305,7 @@ def _power(size: float, item_error: float, variances: list[float], counts: list[
 
 
 def _critical(item_error: float, parts: list[float], counts: list[int]) -> float:
-    """Return what a difference must exceed, by the distributions that `Noise` draws from."""
+    """Return the critical value of a difference's size at the 5 % level, by the distributions that `Noise` draws from."""
     from scipy import optimize, stats
 
     at = (np.arange(_POINTS) + 0.5) / _POINTS
@@ -328,7 +328,7 @@ def _critical(item_error: float, parts: list[float], counts: list[int]) -> float
 
 
 def _smallest(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 0 to `MOST` that is enough, where all above it are; None where none is."""
+    """Return the smallest number from 0 to `MOST` that is enough, None where `MOST` is not; `enough` must be monotone."""
     if not enough(MOST):
         return None
     low, high = -1, MOST

@@ -1,4 +1,4 @@
-"""Vectors of any number of texts in a folder: shards that are read through a memory map, and one manifest.
+"""Stores: folders with the vectors of any number of texts, in memory-mapped shards and one manifest.
 
     from stsbench.extensions.stores.vectors import VectorStore
 

@@ -1,4 +1,4 @@
-"""What writes a store: `stsbench.encode`, and the building shard by shard."""
+"""`stsbench.encode`: encode texts into a store of vectors, shard by shard."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import ComputeArguments
 
 
-SHARD_ROWS = 32_768  # texts that a kill loses at most, for each process
+SHARD_ROWS = 32_768  # texts per shard, which is the most that a killed process loses
 _LOCK = ".lock"
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How far an encoding is. texts: finished, those of an earlier call (`kept`) included; total: about, None: not known."""
+    """The progress of an encoding. texts: finished; kept: those of an earlier call among them; total: estimate or None."""
 
     texts: int
     kept: int
@@ -66,12 +66,12 @@ def build_store(
     encoder: Encoder, texts: Texts, folder: Path, *, dtype: str = "float32", shard_rows: int | None = None,
     runner: Runner | None = None, log: Callable[[str], None] = print, progress: Callable[[Pace], None] | None = None,
 ) -> VectorStore:
-    """Encode every text with `encoder` into `folder`, row i being text i, and open the store.
+    """Encode every text with `encoder` into `folder`, text i as row i, and return the opened store.
 
-    dtype: see `stsbench.extensions.stores.shard`; shard_rows: texts a shard (32,768); runner: where it is computed, by
-    default here. A call that was stopped is repeated: shards that are whole are kept, after texts and digests were compared.
-    StsbenchError, one line: the folder holds something else, was made by another encoder or of other texts, or another
-    process writes to it; a text has no finite vector; the disk is full.
+    dtype: float32, float16, int8 or binary; shard_rows: texts per shard (32,768); runner: computes elsewhere than in this
+    process. A repeated call continues: it keeps whole shards after comparing their texts and digests. Raises StsbenchError,
+    one line, where the folder holds something else, or vectors of another encoder or other texts, where another process
+    writes to it, where a text has no finite vector, or the disk is full.
     """
     if encoder.fitted_per_set:
         raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, and a store is written a shard at a time: "
@@ -80,20 +80,20 @@ def build_store(
         raise EncoderError(f"a store cannot hold {dtype} (there are {', '.join(KINDS)})")
     there = folder.exists()
     with _locked(folder):
-        there = there or (folder / MANIFEST).exists()  # another process began, or ended, between the two
+        there = there or (folder / MANIFEST).exists()  # another process may have written it before the lock was taken
         manifest = _manifest(encoder, texts, folder, dtype, shard_rows)
         building = _Building(encoder, texts, folder, manifest, log, progress)
         try:
             building.run(runner or _Here(encoder))
         except BaseException:
-            if not there and not building.notes:  # nothing to go on with
+            if not there and not building.notes:  # nothing that a later call could continue
                 shutil.rmtree(folder, ignore_errors=True)
             raise
     return VectorStore(folder)
 
 
 class _Here:
-    """One shard after another in this process."""
+    """A runner that encodes one shard after another in this process."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -119,7 +119,7 @@ class _Building:
     def run(self, runner: Runner) -> None:
         jobs = self._jobs()
         try:
-            if self.manifest.dtype == "int8":  # the first shard's vectors choose the scales of all
+            if self.manifest.dtype == "int8":  # the first shard comes first, as its vectors determine all scales
                 self._encode(runner, islice(jobs, 1))
             self._encode(runner, jobs)
         except BaseException:
@@ -129,7 +129,7 @@ class _Building:
             raise
         if not self.texts.count:
             raise DataError(f"{self.texts.name} contains no text")
-        if (shard_folder(self.folder, len(self.notes)) / NOTE).exists():  # texts that the input has not
+        if (shard_folder(self.folder, len(self.notes)) / NOTE).exists():  # a shard beyond the input's end
             raise self._mismatch(f"it ends after {counted(self.texts.count, 'line')}")
         self._finish()
 
@@ -142,7 +142,7 @@ class _Building:
                     self.log(line)
 
     def _jobs(self) -> Iterator[ShardJob]:
-        """Yield what has still to be encoded, in order; what is there is compared on the way."""
+        """Yield the shards that are still to be encoded, in order; compare the existing ones with the input."""
         line = 1
         for number, chunk in enumerate(self.texts.chunks(self.manifest.shard_rows)):
             if note := self._whole(number, chunk, line):
@@ -154,7 +154,7 @@ class _Building:
             line += len(chunk)
 
     def _whole(self, number: int, chunk: list[str], line: int) -> ShardNote | None:
-        """Return the note of a shard that is there; None where it has to be encoded. DataError: it is of other texts."""
+        """Return the description of a whole shard; None where it is to be encoded. Raises DataError if of other texts."""
         folder = shard_folder(self.folder, number)
         if not folder.exists():
             return None
@@ -194,7 +194,7 @@ class _Building:
         if self.manifest.complete:
             self.log(f"{self.folder} was complete: its {counted(self.texts.count, 'text')} and files were compared")
             return
-        _sweep(self.folder)  # of a process of Ray's that was killed meanwhile
+        _sweep(self.folder)  # a Ray process may have been killed in the meantime
         shards = tuple(self.notes[number] for number in range(len(self.notes)))
         calibration = f"the largest absolute numbers of the first {shards[0].rows:,} texts" if self.scales else None
         write_manifest(self.folder, self.manifest.model_copy(update={
@@ -205,7 +205,7 @@ class _Building:
 
 
 def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_rows: int | None) -> Manifest:
-    """Return the manifest of a store that was begun with these settings, or that begins now."""
+    """Return the store's manifest, a new one for an empty folder. Raises StsbenchError for other settings or files."""
     _sweep(folder)
     if not (folder / MANIFEST).exists():
         if foreign := [path.name for path in folder.iterdir() if path.name != _LOCK]:
@@ -236,7 +236,7 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
 
 
 def _sweep(folder: Path) -> None:
-    """Delete what a killed process left half-written."""
+    """Delete unfinished files of killed processes."""
     for path in folder.glob(f".{MANIFEST}.*.tmp"):
         path.unlink(missing_ok=True)
     for path in (folder / SHARDS).glob(".*.tmp"):
@@ -245,7 +245,7 @@ def _sweep(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """StsbenchError: the folder cannot be made, or another process writes to it."""
+    """Make the folder and lock it. Raises StsbenchError where it cannot be made, or another process writes to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -260,16 +260,16 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class GivenTexts(Texts):
-    """Texts of a program, row i being text i, without white space around it. A text may hold tabs and line breaks."""
+    """Texts from an iterable, text i as row i, stripped of white space. A text may hold tabs and line breaks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """Raise DataError: there is nothing to go through."""
+        """Raise DataError for a value that is not an iterable of texts."""
         super().__init__(STDIN)
         self._listed = checked_texts(texts, "text")
         self._length = len(texts) if isinstance(texts, Sized) else None
 
     def expected(self) -> int | None:
-        """Return how many there are, where that is known before they are read."""
+        """Return the number of texts, None where it is unknown before they are read."""
         return self._length
 
     def numbered(self) -> Iterator[tuple[int, str]]:
@@ -281,7 +281,7 @@ class GivenTexts(Texts):
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(EncoderOptions, StoreOptions, ProcessOptions):
-    """All that `encode` takes besides the model and the texts."""
+    """All options of `encode` besides the model and the texts."""
 
     output: Path
     column: int | str | None = None
@@ -292,19 +292,19 @@ def encode(
     model: Any, texts: str | Path | Iterable[str], output: str | Path, *, column: int | str | None = None,
     store_dtype: str = "float32", shard_size: int | None = None, **encoder: Unpack[ComputeArguments],
 ) -> VectorStore:
-    """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and open it.
+    """Encode any number of texts into a folder of vectors, as `stsbench encode` does, and return the opened store.
 
-    model: what stands after --model, an encoder, a function from n texts to (n, d) numbers, or an object with such a method
-    `encode`. texts: a file, UTF-8, one text a line ("-": standard input), or a table with a column of texts (.csv, .tsv,
-    .jsonl, .parquet, or a folder that datasets saved), or an iterable of texts, which need not fit into memory; row i is the
-    text at position i. output: the folder; an unfinished one is continued, a finished one compared. column: of a table the
-    name of the column of texts, or its position, from 1, in a file without header; of lines its position between tabs; 0:
-    lines may hold tabs. store_dtype: float32, float16, int8 or binary; shard_size: texts a shard (32,768). All others are
-    options of `load_encoder`, and those of `evaluate` that say in which processes it computes.
+    model: as after --model, an encoder, a function from n texts to (n, d) numbers, or an object with such a method `encode`.
+    texts: a UTF-8 file with one text per line ("-": standard input), or a table with a column of texts (.csv, .tsv, .jsonl,
+    .parquet, or a folder saved by datasets), or an iterable of texts, which need not fit into memory; row i is text i.
+    output: the folder; an unfinished one is continued, a finished one compared. column: the name of a table's column of
+    texts, or its position, from 1, in a file without header; of lines, its position between tabs; 0: lines may hold tabs.
+    store_dtype: float32, float16, int8 or binary; shard_size: texts per shard (32,768). All others are options of
+    `load_encoder`, and those of `evaluate` that choose the processes.
 
-    Nothing is printed; in a notebook there is a progress bar. Texts that are empty or were cut to the model's limit, and
-    numbers cut to int8's scale, are a StsbenchWarning. Raises StsbenchError, one line: not readable, no such model, a text
-    without a finite vector, or a folder of another encoder or other texts.
+    Nothing is printed; in a notebook there is a progress bar. Texts that are empty or were truncated to the model's limit,
+    and numbers clipped to int8's scale, are a StsbenchWarning. Raises StsbenchError, one line, for unreadable texts, an
+    unknown model, a text without a finite vector, or a folder of another encoder or other texts.
 
     >>> import stsbench
     >>> store = stsbench.encode(lambda texts: [[len(text), 1] for text in texts], ["A cat sleeps.", "Rain."], "vectors")
@@ -336,14 +336,14 @@ def encode(
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Pace], None] | None]:
-    """Yield what shows a Pace in a notebook, as a bar of texts whose number may be an estimate; None elsewhere."""
+    """Yield a function that shows a Pace as a progress bar in a notebook; None elsewhere."""
     if not in_notebook():
         yield None
         return
     bars: list[Any] = []
 
     def show(pace: Pace) -> None:
-        if not bars:  # a widget has the total that it was made with
+        if not bars:  # made late, as a widget keeps its first total
             bars.append(make_bar(total=pace.total, initial=pace.kept, desc="encoding", unit="text"))
         bars[0].total = pace.total
         bars[0].update(pace.texts - bars[0].n)
@@ -356,7 +356,7 @@ def _bar() -> Iterator[Callable[[Pace], None] | None]:
 
 
 def remarks(store: VectorStore) -> Iterator[str]:
-    """Yield a line for each thing that a user must know of a store."""
+    """Yield lines on a store's empty and truncated texts and on clipped numbers."""
     manifest = store.manifest
     if count := manifest.total("empty"):
         yield f"{count:,} empty texts, encoded as such"

@@ -1,4 +1,4 @@
-"""`stsbench encode`: the vectors of any number of texts, in a folder; `stsbench neighbours`: texts nearest to a query."""
+"""`stsbench encode`: texts into a folder of vectors; `neighbours`: texts nearest to a query; `mine`: hard negatives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from stsbench.files import atomic_write, refuse_file_name
 if TYPE_CHECKING:
     from stsbench.extensions.stores.build import Pace
 
-EVERY = 30.0  # seconds between two lines
+EVERY = 30.0  # seconds between two lines of progress
 
 
 @contextmanager
 def show_pace() -> Iterator[Callable[[Pace], None]]:
-    """Yield a function that shows a pace."""
+    """Yield a function that shows the progress of an encoding, as a bar or, outside a terminal, as lines."""
     if is_quiet():
         yield lambda pace: None
         return
@@ -42,14 +42,14 @@ def show_pace() -> Iterator[Callable[[Pace], None]]:
 
 
 class Clock:
-    """Texts a second and the time left, of what is encoded in this call."""
+    """Computes texts per second and the time left, from the texts encoded in this call."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._began = now()
 
     def __call__(self, pace: Pace) -> str:
-        """Return "1,200 texts/s, 2 h 10 min left"; of a stream the speed alone, and nothing before the first new text."""
+        """Return text such as "1,200 texts/s, 2 h 10 min left": for a stream the speed alone, "" before the first text."""
         seconds, new = self._now() - self._began, pace.texts - pace.kept
         if new <= 0 or seconds <= 0:
             return ""
@@ -58,7 +58,7 @@ class Clock:
 
 
 def duration(seconds: float) -> str:
-    """Return "2 h 10 min", "5 min", "40 s"."""
+    """Return seconds as text: "2 h 10 min", "5 min", "40 s"."""
     whole = max(0, round(seconds))
     if whole < 100:
         return f"{whole} s"
@@ -79,7 +79,7 @@ class _Lines:
 
 
 def _count(pace: Pace) -> str:
-    """Return "1,200 of about 20,057": the number of texts in a file is estimated from its size."""
+    """Return text such as "1,200 of about 20,057", as the number of texts in a file is estimated from its size."""
     return f"{pace.texts:,}" + ("" if pace.total is None else f" of about {pace.total:,}")
 
 
@@ -110,7 +110,7 @@ def encode(model: str, source: str, column: str | None, output: Path, **options:
     texts, how = Texts(source, column), EncodeOptions(model=model, output=output, column=column, **options)
     encoder = load_encoder(model, how)
     with how.runner(encoder, how) as runner:
-        if runner is None:  # else other processes load it
+        if runner is None:  # with a runner, other processes load the model
             encoder.ready()
         for line in (described_encoder(encoder), *encoder.notes):
             log(line)

@@ -1,5 +1,4 @@
-"""What `stsbench mine` does, for callers in Python: texts that an encoder finds near an anchor and that are no positives of
-it, as hard negatives of a training."""
+"""`mine_negatives`: hard negative mining, texts near an anchor by an encoder that are not its positives."""
 
 from __future__ import annotations
 
@@ -38,19 +37,19 @@ if TYPE_CHECKING:
     from stsbench.extensions.arguments import EncoderArguments
 
 _BOUNDS = ("absolute_margin", "relative_margin", "max_score", "min_score")
-_PER_NEGATIVE = 10  # candidates looked at for each negative, where some may be left out
+_PER_NEGATIVE = 10  # candidates per negative where bounds may exclude some
 
 
 @dataclass(frozen=True, kw_only=True)
 class MineOptions(EncoderOptions, CacheOptions, MiningOptions):
-    """All that `mine_negatives` takes besides the model and the pairs."""
+    """All options of `mine_negatives` besides the model and the pairs."""
 
 
 @dataclass(frozen=True, repr=False)
 class MinedNegatives(Tabular):
-    """Triplets, as `rows` of anchor, positive and negative; counts: what of the candidates was left out, and anchors.
+    """Triplets, as `rows` of anchor, positive and negative; counts: numbers of anchors, texts and excluded candidates.
 
-    A negative's cosine with the anchor, by the model, is its `cosine`; `positive_cosine` is that of the pair.
+    In a row, `cosine` is the model's cosine of anchor and negative, `positive_cosine` that of anchor and positive.
     """
 
     rows: list[dict[str, Any]]
@@ -66,13 +65,13 @@ class MinedNegatives(Tabular):
         return f"<MinedNegatives: {counted(len(self), 'triplet')}; print it>"
 
     def document(self) -> Document:
-        """Return what was found and what was left out."""
+        """Return a table of the numbers of triplets, anchors, texts and excluded candidates."""
         counts = {"triplets": len(self), **self.counts}
         numbers = [f"{count:,}" for count in counts.values()]
         return Document([Table("mined", [Column("what", list(counts), words=True), Column("count", numbers, words=False)])])
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows."""
+        """Return the rows as an Arrow table."""
         return arrow_table(self.rows)
 
     def write(self, stream: IO[str]) -> None:
@@ -90,19 +89,19 @@ def mine_negatives(
     cache_dir: str | Path | None = None, cache_limit: float = 20.0, no_cache: bool = False,
     **encoder: Unpack[EncoderArguments],
 ) -> MinedNegatives:
-    """Return hard negatives of pairs, as `stsbench mine` finds them: texts near an anchor that are no positives of it.
+    """Return hard negatives of pairs, as `stsbench mine` finds them: texts near an anchor that are not its positives.
 
-    model: as `encode` takes it. pairs: a file with the columns anchor and positive, or sent0 and sent1; or rows: tuples of
-    an anchor and its positive. corpus: a file of further texts, one a line; without it candidates are the positives.
-    negatives: of each anchor. skip: the nearest that are passed over; depth: candidates looked at, by default `skip` and
-    `negatives`, ten times as many with a bound, and as many as an anchor has positives at most. absolute_margin,
-    relative_margin: what a negative's cosine is below the positive's, the lowest where there are several, at least, by
-    itself or as a share of its size; max_score, min_score: its bounds. guide: an encoder by whose cosines these four are
-    asked, e.g. a better one; the order stays the model's. draw: the nearest of what is left ("top"), or drawn by `seed`
-    ("random"). All others are options of `load_encoder`.
+    model: as for `encode`. pairs: a file with the columns anchor and positive, or sent0 and sent1; or (anchor, positive)
+    tuples. corpus: a file of further candidates, one per line, besides the positives. negatives: number per anchor. skip:
+    number of nearest candidates to pass over; depth: number of nearest candidates to consider, by default `skip` plus
+    `negatives` (ten times as many with an upper bound) plus the largest number of positives of an anchor. absolute_margin,
+    relative_margin: how far a negative's cosine is at least below the anchor's lowest positive cosine, as a difference or as
+    a share of that; max_score, min_score: bounds of a negative's cosine. guide: an encoder, e.g. a better one, whose cosines
+    these four apply to; the order stays the model's. draw: take the nearest remaining candidates ("top"), or draw among them
+    with `seed` ("random"). All others are options of `load_encoder`.
 
-    Texts that differ by white space alone are one, and blank ones are left out. Nothing is printed. Raises StsbenchError,
-    one line: not readable, no pairs, no such model, no negative.
+    Texts that differ only by white space count as one, blank ones are left out. Nothing is printed. Raises StsbenchError,
+    one line, for unreadable pairs, no pairs, an unknown model, or where no negative is found.
     Source: sentence-transformers, mine_hard_negatives; margins: Moreira et al. (2024), NV-Retriever.
 
     >>> from stsbench.extensions.stores.mine import mine_negatives
@@ -143,7 +142,7 @@ def mine_pairs(
     encoder: Encoder, pairs: Mapping[str, Sequence[str]], options: MineOptions,
     progress: Callable[[int], Progress] | None = None,
 ) -> MinedNegatives:
-    """Return the negatives of `pairs`, anchor -> positives. Raises DataError: a vector that is not finite, no negative."""
+    """Return the hard negatives of `pairs`, anchor -> positives. Raises DataError for NaN vectors or without negatives."""
     most = max(map(len, pairs.values()))
     depth, cache, guide = _depth(options, most), EmbeddingCache.from_options(options), _guide(options)
     further = [] if options.corpus is None else [text for _, text in Texts(str(options.corpus), None).numbered()]
@@ -189,7 +188,7 @@ def _key(text: str) -> str:
 
 
 def _guide(options: MineOptions) -> Encoder | None:
-    """Return the encoder that judges, if one is asked for. StsbenchError: there is none of that name."""
+    """Return the encoder of --guide, None without one. Raises StsbenchError for an unknown model."""
     if options.guide is None:
         return None
     try:
@@ -199,14 +198,14 @@ def _guide(options: MineOptions) -> Encoder | None:
 
 
 def _depth(options: MineOptions, most: int) -> int:
-    """Return how many candidates are looked at beside the positives. UsageError: too few for what is asked for."""
+    """Return how many nearest candidates to consider. Raises UsageError for fewer than `skip` and `negatives` need."""
     bounds = [name for name in _BOUNDS if getattr(options, name) is not None]
     if options.guide is not None and not bounds:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in _BOUNDS)
         raise UsageError(f"--guide says what is too near, and by which bound has to be said: give one of {flags}")
     depth = options.depth
     if depth is None:
-        several = options.guide is not None or {*bounds} - {"min_score"}  # what is too far is not replaced by what is nearer
+        several = options.guide is not None or {*bounds} - {"min_score"}  # min_score excludes the farthest alone
         depth = options.skip + options.negatives * (_PER_NEGATIVE if several else 1) + most
     if depth < options.skip + options.negatives:
         raise UsageError(f"--depth {depth} leaves no {counted(options.negatives, 'negative')} behind --skip {options.skip}")
@@ -214,7 +213,7 @@ def _depth(options: MineOptions, most: int) -> int:
 
 
 def _vectors(embed: Embed, anchors: Sequence[str], texts: Sequence[str]) -> tuple[Any, Any]:
-    """Return the vectors of anchors, read as queries, and of texts, as documents. DataError: one that is not finite."""
+    """Return the vectors of anchors as queries and of texts as documents. Raises DataError for one that is not finite."""
     source = hashlib.sha256("\n".join([*anchors, *texts]).encode()).hexdigest()
     whole = embed.for_set([*anchors, *texts], f"pairs@{source}")
     queries, documents = whole.for_role("query"), whole.for_role("document")
@@ -224,7 +223,7 @@ def _vectors(embed: Embed, anchors: Sequence[str], texts: Sequence[str]) -> tupl
 
 
 def _paired(vectors: tuple[Any, Any], columns: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
-    """Return, for each anchor, its cosines with the texts at `columns`."""
+    """Return for each anchor its cosines with the texts at the positions `columns`."""
     sizes = [len(row) for row in columns]
     queries = np.repeat(np.arange(len(columns)), sizes)
     cosines = rescored(*vectors, queries, np.concatenate([np.asarray(row, np.int64) for row in columns]), True)
@@ -234,8 +233,8 @@ def _paired(vectors: tuple[Any, Any], columns: Sequence[Sequence[int]]) -> list[
 def _within(
     options: MineOptions, cosines: NDArray[np.float32], lowest: float, allowed: NDArray[np.bool_], counts: Counter[str]
 ) -> NDArray[np.bool_]:
-    """Return which candidates of an anchor the bounds leave, and count the others of those that are `allowed`. lowest: the
-    lowest cosine of a positive."""
+    """Return a mask of the `allowed` candidates of an anchor that are within the bounds, and count the excluded ones.
+    lowest: the anchor's lowest cosine with a positive."""
     left = allowed.copy()
     relative = None if options.relative_margin is None else lowest - abs(lowest) * options.relative_margin
     absolute = None if options.absolute_margin is None else lowest - options.absolute_margin

@@ -1,4 +1,4 @@
-"""What `stsbench neighbours` does, for callers in Python: the texts of a corpus that are nearest to some queries."""
+"""`stsbench.neighbours`: semantic search, the texts of a corpus that are nearest to queries by cosine."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Bar = Callable[[], AbstractContextManager[Callable[[int], Progress] | None]]
 
 @dataclass(frozen=True, repr=False)
 class Neighbours(Tabular):
-    """For each query its neighbours, best first; a sequence of rows, which are dictionaries.
+    """The neighbours of each query, best first; a sequence of rows, which are dictionaries.
 
-    rows: query; rank, from 1; cosine; where the text stands first, from 1: line, of a data set item (`unit` names the key);
-    copies: how often the corpus has it; text.
+    Keys of a row: query; rank, from 1; cosine; line, or item for a data set (`unit` names the key): position of the text's
+    first occurrence, from 1; copies: how often the text occurs in the corpus; text.
     """
 
     rows: list[dict[str, Any]]
@@ -58,7 +58,7 @@ class Neighbours(Tabular):
         return self.rows[index]
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows."""
+        """Return the rows as an Arrow table."""
         return arrow_table(self.rows)
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Neighbours(Tabular):
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is searched. texts: text -> the numbers of its lines or items; store: a folder of vectors, which has its own."""
+    """The searched texts. texts: text -> numbers of its lines or items; store: a folder of vectors with its texts."""
 
     name: str
     unit: str
@@ -95,7 +95,7 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighboursOptions(EncoderOptions, CacheOptions, NearestOptions):
-    """All that `neighbours` takes besides the model, the corpus and the queries."""
+    """All options of `neighbours` besides the model, the corpus and the queries."""
 
 
 @takes(NeighboursOptions, without=["model"], renamed={"query": "queries"})
@@ -107,15 +107,15 @@ def neighbours(
 ) -> Neighbours:
     """Return the texts of a corpus that are nearest to each query, by cosine, as `stsbench neighbours` finds them.
 
-    model: as `encode` takes it. corpus: a list of texts; a file as `encode` takes it; a data set, e.g. "stsb/test"; or a
-    folder that `encode` wrote, or what it returned, whose vectors are read. queries: one text or several; query_file: more
-    of them, one a line. top: neighbours of each query; backend: exact, or faiss, which needs faiss-cpu. column: which
-    column of a file holds the text, as for `encode`. data_dir, sample: where a data set is. cache_dir, cache_limit
-    (GB), no_cache: of the vectors that are kept. All others are options of `load_encoder`.
+    model: as for `encode`. corpus: a list of texts; a file as for `encode`; a data set, e.g. "stsb/test"; or a folder of
+    vectors that `encode` wrote, or what it returned. queries: one text or several; query_file: a file of further queries,
+    one per line. top: neighbours per query; backend: exact, or faiss, which needs faiss-cpu. column: a file's column of
+    texts, as for `encode`. data_dir, sample: location of a data set. cache_dir, cache_limit (GB), no_cache: of the cache of
+    vectors. All others are options of `load_encoder`.
 
-    Equal texts are one, blank ones none, and a text equal to the query counts, with cosine 1. Nothing is printed; a query
-    whose vector is zero is a StsbenchWarning. Raises StsbenchError, one line: no query, not readable, no such model, or
-    vectors of another encoder.
+    Equal texts count as one, blank ones are left out, and a text equal to the query is included, with cosine 1. Nothing is
+    printed; a query whose vector is zero is a StsbenchWarning. Raises StsbenchError, one line, without a query, for an
+    unreadable corpus, an unknown model, or vectors of another encoder.
 
     >>> import stsbench
     >>> rows = stsbench.neighbours("lexical:token-set", ["A cat sleeps.", "Rain falls."], "a cat", top=1)
@@ -137,7 +137,7 @@ def neighbours(
 
 
 def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
-    """Return the distinct queries, runs of white space one space. UsageError: there are none."""
+    """Return the distinct queries, with runs of white space as one space. Raises UsageError where there are none."""
     asked = [text for text in (" ".join(query.split()) for query in queries) if text]
     if query_file:
         asked += read_lines(query_file, None)
@@ -150,7 +150,7 @@ def distinct(queries: Sequence[str], query_file: Path | None) -> list[str]:
 def open_corpus(
     corpus: str | Path | VectorStore | Iterable[str], how: NearestOptions, offline: bool, log: Log
 ) -> Corpus:
-    """Return what `corpus` stands for. UsageError: options that do not apply to it; DataError: not readable, no text."""
+    """Return the corpus of texts, a file, a data set or a store. Raises UsageError for options without effect, DataError."""
     from stsbench.data.sets.catalog import entries
 
     if not isinstance(corpus, str | Path | VectorStore):
@@ -178,8 +178,8 @@ def open_corpus(
 def nearest_texts(
     encoder: Encoder, corpus: Corpus, queries: Sequence[str], keeping: CacheOptions, how: NearestOptions, log: Log, bar: Bar
 ) -> Neighbours:
-    """Return the `how.top` texts nearest to each query. log gets a line for each query whose vector is zero; bar is
-    shown."""
+    """Return the `how.top` texts nearest to each query. log: called with a line for each query whose vector is zero; bar:
+    makes a progress bar."""
     texts, store = list(corpus.texts), None if corpus.store is None else VectorStore(corpus.store)
     if store is not None:
         check_same_encoder(store, encoder)
@@ -195,7 +195,7 @@ def nearest_texts(
         if zero:
             log(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary")
     if store is not None:
-        # row i of a store is line i + 1 of what was encoded
+        # row i of a store is line i + 1 of the encoded file
         lists = [[(one.cosine, one.row + 1, one.copies, one.text) for one in neighbours]
                  for neighbours in neighbours_in(store, vectors, how.top, backend=how.backend)]
     else:
@@ -211,9 +211,9 @@ def nearest_texts(
 
 
 def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, log: Log) -> dict[str, list[int]]:
-    """Return text -> the numbers of its items (from 1): of pairs first all first sentences, then all second ones.
+    """Return text -> the numbers of its items, from 1; the first sentences of all pairs come before the second ones.
 
-    Raises DataError for a set that is not here or damaged.
+    Raises DataError for a set that is missing or damaged.
     """
     from stsbench.data.fetch.sources import load_data
     from stsbench.data.sets.sets import fed
@@ -229,7 +229,7 @@ def _read_set(set_id: str, data_dir: Path | None, sample: bool, offline: bool, l
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
-    """Return text -> its numbers in a list, from 1, as `read_lines` has them of a file."""
+    """Return text -> its positions among the texts, from 1, with white space treated as by `read_lines`."""
     numbers: dict[str, list[int]] = {}
     for number, text in enumerate(checked_texts(texts, "text"), start=1):
         if text := " ".join(text.split()):
@@ -240,10 +240,10 @@ def _numbered(texts: Iterable[str]) -> dict[str, list[int]]:
 
 
 def read_lines(path: Path, column: int | str | None, log: Log | None = None) -> dict[str, list[int]]:
-    """Return text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
+    """Return text -> numbers of its lines, from 1, in file order, with runs of white space as one space, no blank texts.
 
-    A file is read as `encode` reads it. Raises DataError naming file and line for text that is not UTF-8, for tabs without a
-    column, for too few columns.
+    The file is read as by `encode`. Raises DataError naming file and line for text that is not UTF-8, for tabs without
+    `column`, for too few columns.
     """
     numbers: dict[str, list[int]] = {}
     source = Texts(str(path), column)

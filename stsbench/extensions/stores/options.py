@@ -1,4 +1,4 @@
-"""Options of `stsbench encode` and `stsbench neighbours`, beside those of an encoder."""
+"""Options of `stsbench encode`, `neighbours` and `mine`, besides those of an encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stsbench.options import OptionGroup, SetOptions, option
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions(OptionGroup):
-    """How vectors stand in a folder."""
+    """How vectors are stored in a folder."""
 
     store_dtype: str = option(
         "float32", "How numbers are stored.", choices=("float32", "float16", "int8", "binary"),
@@ -20,7 +20,7 @@ class StoreOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class NearestOptions(SetOptions):
-    """How many texts are looked for, in what, and by what."""
+    """The corpus, the queries and the search of `neighbours`."""
 
     column: int | str | None = option(
         None, "Which column of the corpus holds the text, as for `stsbench encode`; needed where lines hold tabs "
@@ -34,7 +34,7 @@ class NearestOptions(SetOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions(OptionGroup):
-    """Which texts near an anchor are taken as negatives of it."""
+    """How hard negatives are chosen among the texts near an anchor."""
 
     corpus: Path | None = option(None, "Further candidates, one text a line; else the positives alone.", metavar="FILE")
     negatives: int = option(3, "Negatives of each anchor.", least=1)

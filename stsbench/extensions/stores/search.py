@@ -1,4 +1,4 @@
-"""The k most similar rows of a corpus for each query, exactly, block by block, in bounded memory."""
+"""Exact k-nearest-neighbour search: the k most similar rows of a corpus for each query, by blocks, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from stsbench.metrics.similarity import paired_similarity
 
 Positions = NDArray[np.int64]
 BACKENDS = ("exact", "faiss")
-_QUERIES = 1024  # queries at a time
-_RESCORED = 2048  # candidates at a time
-_MORE = 4  # times as many rows are looked for where copies of one text fill the places
+_QUERIES = 1024  # queries per block
+_RESCORED = 2048  # candidates per block
+_MORE = 4  # factor by which more rows are searched where copies of a text leave too few distinct texts
 
 
 def nearest(
@@ -39,15 +39,15 @@ def nearest(
 
     queries: (q, d), dense or CSR. corpus: (n, d) of the same kind, an array or memmap, or an iterable of such blocks.
     cosine: rows are scaled to length 1 first (a zero row's cosine is 0). exclude: int64 (q,), a corpus position that a
-    query never retrieves, -1 for none. A score is the float64 product rounded to float32; equal scores go by the lower
-    position, so that neither `block` nor the machine's matrix product decides. Places for which the corpus has no row
-    hold position -1 and score -inf. progress is called with the number of corpus rows just searched.
+    query never retrieves, -1 for none. A score is the float64 product rounded to float32; of equal scores the lower
+    position comes first, so that results depend neither on `block` nor on the machine's matrix product. Where the corpus has
+    fewer than k rows, positions are -1 and scores -inf. progress: called with the number of corpus rows just searched.
 
-    Memory beside queries, corpus and result: 4 * block * (1024 + 2 d) bytes, 17 MB of products at block = 4096 (about
+    Memory besides queries, corpus and result: 4 * block * (1024 + 2 d) bytes, 17 MB of products at block = 4096 (about
     twelve times that in the worst case, a corpus of ties throughout, which is also slow).
 
-    backend "faiss" (needs faiss-cpu; dense rows) holds a copy of the corpus; its scores are float32 sums, and the order
-    of equal ones is its own. Raises ScoreError for rows that are not finite, StsbenchError without faiss.
+    backend "faiss" (needs faiss-cpu; dense rows) holds a copy of the corpus; its scores are float32 sums, and the order of
+    equal ones may differ. Raises ScoreError for rows that are not finite, StsbenchError without faiss.
     """
     if backend not in BACKENDS:
         raise StsbenchError(f"unknown backend '{backend}'; known: {', '.join(BACKENDS)}")
@@ -83,7 +83,7 @@ def _exact(
             hidden = exclude[part] - start
             inside = np.flatnonzero((hidden >= 0) & (hidden < rows.shape[0]))
             products[inside, hidden[inside]] = -np.inf
-            # What a float32 sum may be off by (Higham 2002, section 3.1), with room for the scaling and the last rounding.
+            # Bound of a float32 sum's error (Higham 2002, section 3.1), with room for the scaling and the last rounding.
             margin = np.float32((_terms(rows) + 16) * 2.0**-23 * size * asked_size)
             at, column = _candidates(products, scores[part, -1], k, margin)
             exact = rescored(queries[part], raw, at, column, cosine)
@@ -94,8 +94,8 @@ def _exact(
 
 
 def _scaled(rows: Any, cosine: bool, start: int, kind: str) -> tuple[Any, float]:
-    """Return float32 rows, of length 1 where cosine is asked for (zero rows stay zero), and the largest length among
-    them."""
+    """Return float32 rows, scaled to length 1 for cosine (zero rows stay zero), and their largest length. Raises ScoreError
+    for a row that is not finite."""
     if sparse.issparse(rows):
         rows = rows.tocsr().astype(np.float32)
         squares = np.asarray(rows.multiply(rows).sum(axis=1), np.float64).ravel()
@@ -113,7 +113,7 @@ def _scaled(rows: Any, cosine: bool, start: int, kind: str) -> tuple[Any, float]
     factors = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     if sparse.issparse(rows):
         return sparse.diags(factors.astype(np.float32)) @ rows, 1.0
-    # A length may be too small for its factor to be a float32: divide in float64 there.
+    # The factor of a very short row exceeds float32: such rows are scaled in float64.
     tiny = factors > 1e30
     scaled = rows * np.where(tiny, 0, factors).astype(np.float32)[:, None]
     scaled[tiny] = rows[tiny] * factors[tiny, None]
@@ -132,10 +132,10 @@ def _products(queries: Any, rows: Any, memory: Floats) -> Floats:
 
 
 def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> tuple[Positions, Positions]:
-    """Return (query, column) of every product that may belong to the k best, given each query's `worst` score kept so
-    far."""
+    """Return (query, column) of every product that may belong to the k best, given each query's k-th best score so far,
+    `worst`."""
     floor = worst - margin
-    empty = np.flatnonzero(np.isneginf(worst))  # fewer than k are kept: this block's own k-th decides
+    empty = np.flatnonzero(np.isneginf(worst))  # queries with fewer than k rows so far: the block's own k-th best decides
     if len(empty) and products.shape[1] > k:
         kth = products.shape[1] - k
         floor[empty] = np.partition(products[empty], kth, axis=1)[:, kth] - 2 * margin
@@ -146,7 +146,7 @@ def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> 
 
 
 def rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions, cosine: bool) -> Floats:
-    """Return float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
+    """Return float32 (m,) scores of m candidates, computed in float64 from the two rows of each alone."""
     out = np.empty(len(queries_at), np.float32)
     for low in range(0, len(queries_at), _RESCORED):
         some = slice(low, low + _RESCORED)
@@ -155,7 +155,7 @@ def rescored(queries: Any, rows: Any, queries_at: Positions, column: Positions, 
 
 
 def _merge(scores: Floats, positions: Positions, queries: Positions, exact: Floats, where: Positions) -> None:
-    """Put m candidates (query, score, position) among the k kept, in place."""
+    """Merge m candidates (query, score, position) into the k best of each query, in place."""
     k = scores.shape[1]
     touched, group = np.unique(queries, return_inverse=True)
     group = np.concatenate([group, np.repeat(np.arange(len(touched)), k)])
@@ -191,7 +191,7 @@ def _faiss(
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One text. row: its first one, from 0; copies: how many rows have it."""
+    """One distinct text of a store. row: its first row, from 0; copies: number of rows with this text."""
 
     row: int
     cosine: float
@@ -202,9 +202,9 @@ class Neighbour:
 def neighbours_in(
     store: VectorStore, queries: Floats, top: int, *, backend: str = "exact"
 ) -> list[list[Neighbour]]:
-    """For each of q vectors (q, d) the `top` most similar distinct texts by cosine, best first, but for empty ones.
+    """Return for each of q vectors (q, d) the `top` most similar distinct, non-empty texts by cosine, best first.
 
-    Memory as `search.nearest` needs it. ScoreError and StsbenchError as it raises them.
+    Memory and errors are as for `nearest`.
     """
     many = top
     while True:
@@ -227,8 +227,8 @@ def neighbours_in(
 
 
 def check_same_encoder(store: VectorStore, encoder: Encoder) -> None:
-    """Raise EncoderError unless `encoder` made the store, or differs from what made it in the prompt before a text alone:
-    queries may have another one than documents."""
+    """Raise EncoderError unless `encoder` made the store, or differs from the store's encoder in the prompt alone: queries
+    may have another prompt than documents."""
     stored, current = vars(store.encoder), vars(encoder.spec)
     differ = [key for key in current if key not in ("name", "prefix", "options") and current[key] != stored[key]]
     roles = [{key: value for key, value in spec["options"].items() if key != "role"} for spec in (stored, current)]

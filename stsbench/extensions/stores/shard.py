@@ -1,4 +1,4 @@
-"""What a store holds: its manifest, its shards, and how numbers are stored in them."""
+"""The files of a store: its manifest, its shards, and the storage of vectors as float32, float16, int8 or signs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 FORMAT = "stsbench vectors"
 VERSION = 1
-_LARGEST = 1 << 30  # bytes of a manifest: some million shards
+_LARGEST = 1 << 30  # most bytes of a manifest, enough for some million shards
 Floats = NDArray[np.float32]
 KINDS = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 _MOST = 127
@@ -52,19 +52,19 @@ class StoredFile(_Strict):
 
 
 class ShardNote(_Strict):
-    """One shard: `rows` texts that follow one another in the input."""
+    """The description of one shard: `rows` consecutive texts of the input."""
 
     rows: int
     dimension: int
     empty: int  # texts without a character
     truncated: int  # texts that lost tokens to the model's limit
     clipped: int  # numbers beyond int8's scale
-    scales: tuple[float, ...] | None = None  # the first shard's of an int8 store, by which all are stored
+    scales: tuple[float, ...] | None = None  # int8: in the first shard alone, the scales of all shards
     files: dict[str, StoredFile]
 
 
 class InputNote(_Strict):
-    """What was encoded."""
+    """The encoded input."""
 
     name: str  # the file's, without the folder; "-" for standard input
     sha256: str  # over all its bytes
@@ -72,14 +72,14 @@ class InputNote(_Strict):
 
 
 class Manifest(_Strict):
-    """A store. While `complete` is false its shards are those folders that are there, and it is not read."""
+    """The manifest of a store. While `complete` is false, `shards` is empty and the store cannot be read."""
 
     format: Literal["stsbench vectors"] = "stsbench vectors"
     version: Literal[1] = 1
     complete: bool = False
     dtype: Literal["float32", "float16", "int8", "binary"]
     shard_rows: int  # texts of every shard but the last
-    column: int | str | None  # the input's, from 1, or its name; None: lines, or a table's usual one
+    column: int | str | None  # of the input, from 1, or its name; None: whole lines, or a table's usual column
     encoder: dict[str, Any]  # the fields of EncoderSpec
     fingerprint: str
     libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number
@@ -88,14 +88,14 @@ class Manifest(_Strict):
     training_overlap: tuple[dict[str, Any], ...] = ()
     rows: int = 0
     dimension: int = 0
-    scales: tuple[float, ...] | None = None  # int8: stored number times scale is the vector's
-    calibration: str | None = None  # int8: by which vectors the scales were chosen
+    scales: tuple[float, ...] | None = None  # int8: (d,) factors from stored numbers to the vector's
+    calibration: str | None = None  # int8: vectors from which the scales were computed, in words
     input: InputNote | None = None
     shards: tuple[ShardNote, ...] = ()
 
     def digest(self) -> str:
-        """Return sha256 over what was encoded, by what, and every file: stores of equal digest give equal vectors."""
-        fields = self.model_dump(mode="json", exclude={"input", "training_overlap"})  # what changes no vector
+        """Return sha256 over the encoder and all files' digests: stores with equal digests have equal vectors."""
+        fields = self.model_dump(mode="json", exclude={"input", "training_overlap"})  # no effect on vectors
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def total(self, name: Literal["empty", "truncated", "clipped"]) -> int:
@@ -103,12 +103,12 @@ class Manifest(_Strict):
         return sum(getattr(shard, name) for shard in self.shards)
 
     def bytes(self) -> int:
-        """Of all files of all shards."""
+        """Return the size of all files of all shards, in bytes."""
         return sum(file.bytes for shard in self.shards for file in shard.files.values())
 
 
 def shard_folder(store: Path, number: int) -> Path:
-    """Return where shard `number`, from 0, is."""
+    """Return the folder of shard `number`, from 0."""
     return store / SHARDS / f"{number:08d}"
 
 
@@ -122,7 +122,7 @@ def is_store(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """StsbenchError, one line: there is none, or it is damaged or of another version."""
+    """Return a store's manifest. Raises StsbenchError, one line, if it is missing, damaged or of another version."""
     path = folder / MANIFEST
     try:
         if path.stat().st_size > _LARGEST:
@@ -143,26 +143,26 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Whole or not at all."""
+    """Write a store's manifest atomically."""
     with atomic_write(folder / MANIFEST) as stream:
         json.dump(manifest.model_dump(mode="json"), stream, ensure_ascii=False)
 
 
 def width(dtype: str, dimension: int) -> int:
-    """Return numbers of a stored row."""
+    """Return how many numbers a stored row has: d, or for signs d / 8 bytes, rounded up."""
     return -(-dimension // 8) if dtype == "binary" else dimension
 
 
 def calibrated(vectors: Floats) -> Floats:
-    """Return float32 (d,): the scales for int8 by these (n, d) vectors; 1 for a dimension that is 0 throughout."""
+    """Return float32 (d,) scales for int8, computed from (n, d) vectors; 1 for a dimension that is 0 in all of them."""
     most = np.abs(vectors).max(axis=0).astype(np.float64)
     return np.where(most > 0, most / _MOST, 1).astype(np.float32)
 
 
 def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[Any], int]:
-    """Return the rows (n, width) as they are stored, and how many numbers were cut for int8.
+    """Return the rows (n, width) as stored, and how many numbers were clipped to int8's range.
 
-    EncoderError: a number that float16 cannot hold.
+    Raises EncoderError for a number that float16 cannot hold.
     """
     if dtype == "float16":
         with np.errstate(over="ignore"):
@@ -181,7 +181,7 @@ def stored(vectors: Floats, dtype: str, scales: Floats | None) -> tuple[NDArray[
 
 
 def restored(rows: NDArray[Any], dtype: str, dimension: int, scales: Floats | None) -> Floats:
-    """Return float32 (n, d) of stored rows (n, width)."""
+    """Return float32 (n, d) vectors from stored rows (n, width)."""
     if dtype == "int8":
         assert scales is not None
         return rows.astype(np.float32) * scales
@@ -192,7 +192,7 @@ def restored(rows: NDArray[Any], dtype: str, dimension: int, scales: Floats | No
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard that has to be encoded. line: of the input, from 1, where it begins; scales: None in an int8 store: choose."""
+    """A shard to encode. line: the input's line, from 1, at which it begins; scales: None for int8: compute them from it."""
 
     store: Path
     number: int
@@ -204,7 +204,7 @@ class ShardJob:
 
 @dataclass(frozen=True)
 class ShardDone:
-    """A shard that is written, and what the encoder has to say by now."""
+    """A shard that has been written, and the encoder's notes by then."""
 
     number: int
     note: ShardNote
@@ -212,9 +212,9 @@ class ShardDone:
 
 
 def encode_shard(encoder: Encoder, job: ShardJob, progress: Progress) -> ShardDone:
-    """Encode a shard's texts, sorted by length as the encoder likes it, and write it; equal texts are computed once.
+    """Encode a shard's texts, equal ones once, and write the shard; return its description.
 
-    EncoderError: a text without a finite vector, by its line; sparse vectors; numbers that the store cannot hold.
+    Raises EncoderError for a text without a finite vector, naming its line, for sparse or for too large vectors.
     """
     encoded = encode_cached(encoder, job.texts, None, progress, tolerant=True)
     vectors: Any = encoded.vectors
@@ -259,7 +259,7 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]], texts: Sequence[str], 
         (building / NOTE).write_text(json.dumps(note.model_dump(mode="json")), encoding="utf-8")
         for path in (*building.iterdir(), building):
             _sync(path)
-        if folder.exists():  # damaged, or written meanwhile by a process whose parent was killed
+        if folder.exists():  # damaged, or written in the meantime by a process whose parent was killed
             shutil.rmtree(folder)
         building.rename(folder)
         _sync(folder.parent)
@@ -271,7 +271,7 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]], texts: Sequence[str], 
 
 
 def _sync(path: Path) -> None:
-    """After a power cut a file could have its name and size, but not its content."""
+    """Flush a file or folder to the disk: after a power cut it could have its name and size, but not its content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -280,7 +280,7 @@ def _sync(path: Path) -> None:
 
 
 def read_note(folder: Path) -> ShardNote:
-    """Return shard.json. StsbenchError, one line: not readable."""
+    """Return the description of a shard from its shard.json. Raises StsbenchError, one line, if it is damaged."""
     path = folder / NOTE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -292,8 +292,8 @@ def read_note(folder: Path) -> ShardNote:
 
 
 def fault(folder: Path, note: ShardNote, *, digests: bool) -> str | None:
-    """Return what is wrong with a shard's files, in one line, or None. digests: read them through; else sizes are
-    compared."""
+    """Return what is wrong with a shard's files, in one line, or None. digests: compare their sha256, not their sizes
+    alone."""
     if note.files.keys() != FILES:
         return f"{folder / NOTE} names other files than a shard has"
     for name, file in note.files.items():
@@ -312,8 +312,8 @@ def fault(folder: Path, note: ShardNote, *, digests: bool) -> str | None:
 def release_memory() -> None:
     """Return freed memory to the system, where the C library is glibc.
 
-    A forward pass allocates and frees blocks of a thousand sizes, and oneDNN keeps a kernel for each shape in between. What
-    is free between those glibc keeps: resident memory grew by .8 MiB every 32,768 texts, and what was in use hardly did.
+    Forward passes allocate and free blocks of many sizes, between which oneDNN keeps a kernel for each shape. glibc keeps
+    the free memory in between: resident memory grew by .8 MiB every 32,768 texts, while memory in use hardly did.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

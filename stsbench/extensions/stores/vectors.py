@@ -1,4 +1,4 @@
-"""Reading a store of vectors: by row, by text, or from end to end, a part of it in memory at a time."""
+"""Read a store of vectors: by row, by text, or all of it in blocks, with only a part in memory."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from stsbench.extensions.stores.shard import (
     width,
 )
 
-BLOCK = 16_384  # rows in memory at a time
+BLOCK = 16_384  # rows per block in memory
 Rows = NDArray[np.int64]
 
 
 class VectorStore:
-    """n vectors of d numbers, and their texts. `len(store)` is n; rows count from 0, in the order of the input."""
+    """A store of n vectors of d dimensions and their texts. `len(store)` is n; rows count from 0, in the input's order."""
 
     def __init__(self, folder: Path) -> None:
-        """Raise StsbenchError, one line: not a store, not complete, or a file is not of the size that it had."""
+        """Open a store. Raises StsbenchError, one line, for no store, an incomplete one, or a file of a wrong size."""
         self.folder, self.manifest = folder, read_manifest(folder)
         if not self.manifest.complete:
             raise StsbenchError(f"{folder} is not complete: run the `stsbench encode` again that began it")
@@ -61,7 +61,7 @@ class VectorStore:
         return len(self), self.dimension
 
     def rows(self, rows: Sequence[int] | Rows) -> Floats:
-        """Return float32 (k, d) of k rows, in their order. IndexError: one is out of range."""
+        """Return the float32 (k, d) vectors of k rows, in the given order. Raises IndexError for a row out of range."""
         vectors = np.empty((len(rows), self.dimension), np.float32)
         for number, at, inside in self._by_shard(rows):
             vectors[at] = self._restored(self._vectors(number)[inside])
@@ -71,7 +71,7 @@ class VectorStore:
         """Yield float32 (m, d) blocks of all vectors in order, m = size at most."""
         for number, shard in enumerate(self.manifest.shards):
             for start in range(0, shard.rows, size):
-                # opened for each block: what was mapped earlier does not stay in memory
+                # The file is mapped anew for each block, so that pages of earlier blocks do not stay in memory.
                 yield self._restored(self._vectors(number)[start : start + size])
 
     def text(self, row: int) -> str:
@@ -80,7 +80,7 @@ class VectorStore:
         return self._text(number)[int(inside[0])].tobytes().decode("utf-8", "surrogatepass")
 
     def texts(self, rows: Sequence[int] | Rows) -> list[str]:
-        """Return the texts of k rows."""
+        """Return the texts of k rows, in the given order."""
         texts = [""] * len(rows)
         for number, at, inside in self._by_shard(rows):
             stored = self._text(number)
@@ -89,18 +89,18 @@ class VectorStore:
         return texts
 
     def truncated(self, rows: Sequence[int] | Rows) -> NDArray[np.bool_]:
-        """Return bool (k,): which texts lost tokens to the model's limit."""
+        """Return bool (k,), True for texts that lost tokens to the model's limit."""
         flags = np.zeros(len(rows), dtype=bool)
         for number, at, inside in self._by_shard(rows):
             flags[at] = self._load(number, TRUNCATED)[inside]
         return flags
 
     def find(self, texts: Sequence[str]) -> Rows:
-        """Return int64 (k,): the first row of each of k distinct texts, -1: none. Reads 16 bytes of each row of the
-        store."""
+        """Return int64 (k,), the first row of each of k distinct texts, -1 for a text that is not in the store. Reads 16
+        bytes per row of the store."""
         rows = np.full(len(texts), -1, np.int64)
         for first, at, inside in self._matches(texts):
-            ascending = np.argsort(-inside, kind="stable")  # the lowest row is written last
+            ascending = np.argsort(-inside, kind="stable")  # descending, so that the lowest row is written last and stays
             new = ascending[rows[at[ascending]] < 0]
             rows[at[new]] = first + inside[new]
             if (rows >= 0).all():
@@ -108,7 +108,7 @@ class VectorStore:
         return rows
 
     def copies(self, texts: Sequence[str]) -> tuple[Rows, Rows]:
-        """Of k distinct texts the first row (-1: none) and how many rows there are."""
+        """Return the first row (-1: none) and the number of rows of each of k distinct texts, both int64 (k,)."""
         rows, counts = np.full(len(texts), -1, np.int64), np.zeros(len(texts), np.int64)
         for first, at, inside in self._matches(texts):
             np.add.at(counts, at, 1)
@@ -117,7 +117,7 @@ class VectorStore:
         return rows, counts
 
     def _matches(self, texts: Sequence[str]) -> Iterator[tuple[int, Rows, Rows]]:
-        """For each shard that has some of the texts: its first row; positions of texts, and their rows inside, ascending."""
+        """Yield for each shard with some of the texts its first row, the texts' positions, and their rows in the shard."""
         wanted = text_digests(texts)
         order = np.argsort(wanted[:, 0], kind="stable")
         ordered = wanted[order]
@@ -129,7 +129,7 @@ class VectorStore:
                 yield int(self._starts[number]), order[position[inside]], inside
 
     def _by_shard(self, rows: Sequence[int] | Rows) -> Iterator[tuple[int, Rows, Rows]]:
-        """Yield shard, positions among `rows`, rows inside the shard."""
+        """Yield for each shard its number, positions among `rows`, and the rows within the shard."""
         numbers = np.asarray(rows, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise IndexError(f"rows from {numbers.min()} to {numbers.max()} are out of range: there are {len(self)} rows")
@@ -162,7 +162,7 @@ class VectorStore:
 
 
 class StoreFormat:
-    """The format of stores, as the core knows formats of folders of vectors."""
+    """The registration of stores as a format of folders of vectors."""
 
     @staticmethod
     def recognises(folder: Path) -> bool:
@@ -176,18 +176,18 @@ class StoreFormat:
 
     @staticmethod
     def source(folder: Path, encoder: Encoder) -> StoredVectorSource:
-        """Return a store's vectors, if they are `encoder`'s."""
+        """Return a store's vectors. Raises EncoderError if they are not `encoder`'s."""
         return StoredVectorSource(VectorStore(folder), encoder)
 
 
 class StoreEncoder(Encoder):
-    """Looks each text up in a store, which is itself a cache; white space around a text does not count."""
+    """An encoder that looks each text up in a store; white space around a text is ignored."""
 
     cacheable = False
     computes_in = "nothing"
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
-        """Raise StsbenchError, one line: not a complete store."""
+        """Open the store. Raises StsbenchError, one line, for a folder that is not a complete store."""
         self.store = store = VectorStore(Path(folder))
         maker, self.dimension = store.encoder, store.dimension
         self.spec = EncoderSpec(
@@ -201,7 +201,7 @@ class StoreEncoder(Encoder):
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """Return float32 (n, d). EncoderError naming the first text that is not in the store, and how many are not."""
+        """Return float32 (n, d) vectors. Raises EncoderError naming the first of the texts that are not in the store."""
         stripped = [text.strip() for text in texts]
         distinct = list(dict.fromkeys(stripped))
         row_of = dict(zip(distinct, self.store.find(distinct).tolist(), strict=True))
@@ -218,7 +218,7 @@ class StoreEncoder(Encoder):
 
 
 class StoreTexts:
-    """The texts of a store, one a row; duplicates stay, empty ones too."""
+    """The texts of a store, one per row, duplicates and empty texts included."""
 
     sides = 1
 
@@ -232,12 +232,12 @@ class StoreTexts:
 
 
 class StoredVectorSource:
-    """The VectorSource of a store: nothing is encoded, but for vectors with dropout."""
+    """The VectorSource of a store: vectors are read, and only those with dropout are encoded."""
 
     sides = 1
 
     def __init__(self, store: VectorStore, encoder: Encoder) -> None:
-        """Raise EncoderError: the store holds signs alone, or vectors that are not `encoder`'s."""
+        """Raise EncoderError for a store of signs alone, or of another encoder than `encoder`."""
         if store.dtype == "binary":
             raise EncoderError(f"{store.folder} holds signs alone, on which nothing can be fitted: encode with another "
                                "--store-dtype")
@@ -251,11 +251,11 @@ class StoredVectorSource:
         return len(self.store)
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """Return float32 (m, d) blocks, in order."""
+        """Return an iterator over float32 (m, d) blocks, in order."""
         return self.store.blocks()
 
     def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-        """Yield float32 (m, 1, d) batches of a random order."""
+        """Yield float32 (m, 1, d) batches of all vectors in random order."""
         order = rng.permutation(len(self.store))
         many = max(1, BLOCK // batch_size) * batch_size  # whole batches
         for start in range(0, len(order), many):
@@ -264,6 +264,6 @@ class StoredVectorSource:
                 yield vectors[first : first + batch_size]
 
     def with_dropout(self, seed: int) -> EncodedTexts:
-        """Return the same texts, encoded with dropout."""
+        """Return the source of the same texts, encoded with dropout."""
         dropping = self._encoder.with_dropout(seed)
         return EncodedTexts(self.texts, dropping.run, dropping)

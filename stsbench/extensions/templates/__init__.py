@@ -1,1 +1,1 @@
-"""Starting points for a method, a protocol or a kind of encoder of one's own: working code with its test."""
+"""Templates for a user's own method, protocol or kind of encoder: working code with a test."""

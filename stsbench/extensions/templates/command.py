@@ -1,4 +1,4 @@
-"""`stsbench new`: a method, a protocol or a kind of encoder of one's own, to begin with."""
+"""`stsbench new`: write a template for a user's own method, protocol or kind of encoder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def new(kind: str, name: str, output: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the file of the class, its test, and a command that runs the class."""
+    """The written template: the file of the class, its test, and a command that runs the class."""
 
     file: Path
     test: Path

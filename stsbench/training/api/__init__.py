@@ -1,15 +1,15 @@
-"""What a method's author imports: the class to derive from, what it is handed and gives back, and parts of losses.
+"""The interface for writing a training method: the base class, the types that it takes and returns, and parts of losses.
 
     from stsbench.training.api import Batch, Method, Options, Term
 
-docs/how-to/adding-a-method.md shows the way. The names load on first use: Options comes without torch.
+docs/how-to/adding-a-method.md is a tutorial. Each name is imported on first use, so that Options comes without torch.
 """
 
 from typing import TYPE_CHECKING
 
 from stsbench.registry import lazy_names
 
-if TYPE_CHECKING:  # what an editor and mypy see
+if TYPE_CHECKING:  # editors and mypy cannot follow lazy names
     from stsbench.options import GIVEN as GIVEN
     from stsbench.options import POSITIVE as POSITIVE
     from stsbench.options import Where as Where

@@ -1,5 +1,5 @@
-"""What a method makes of a batch of rows, what the loop makes of that (tensors of one process), and the vectors of every
-process in one tensor, with the gradient that each way of gathering has."""
+"""Batches of a training: a method's views of a global batch, one process's share of them as tensors, the terms of a loss,
+and `gather`, which collects the vectors of all processes, with gradients."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Ragged = Sequence["Sequence[int] | np.ndarray"]
 """`[example]` -> token ids."""
 
 Gathering = Literal["exact", "simcse", "local"]
-"""How the vectors of several processes come together: see `gather`."""
+"""How the vectors of several processes are gathered, and with which gradients: see `gather`."""
 
 
 class Examples(Protocol):
-    """The rows of one batch, as `Method.views` sees them (stsbench.data.text.examples.Rows gives it)."""
+    """The rows of one batch that `Method.views` is called with (implemented by stsbench.data.text.examples.Rows)."""
 
-    rows: Sequence[int]  # places in the data set
-    roles: tuple[str, ...]  # those that `Needs.roles` chose, but for "label" and "score"
+    rows: Sequence[int]  # row numbers in the data set
+    roles: tuple[str, ...]  # the roles that `Needs.roles` chose, without "label" and "score"
 
     def ids(self, role: str) -> list[np.ndarray]:
-        """Return token ids, special tokens included, cut at max_length, of a role's text, one array a row."""
+        """Return the token ids of a role's texts, one array a row, cut at max_length, special tokens included."""
 
     def texts(self, role: str) -> list[str]:
-        """Return the role's text, one a row."""
+        """Return the texts of a role, one a row."""
 
     def labels(self) -> list[int]:
         """Return the label of each row, as a class number."""
@@ -48,8 +48,8 @@ class Views:
     tokens: `[view][example]` -> token ids, each view of n examples; extra: name -> `[view][example]` -> integers aligned
     with those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: `[example]` class
     numbers; scores: `[example]` numbers. one_length: every process pads to the longest row of the whole batch, for losses
-    that padding is part of. by_row: name -> `[view]` -> (n, ...) numbers of each row, as many whatever its length. of_rows:
-    whether each view is of its row's own texts, as a guide and teachers read them: not where it is of a following sentence.
+    that depend on padding. by_row: name -> `[view]` -> (n, ...) numbers, of the same shape for each row. of_rows: whether
+    each view is made from its row's own texts, which a guide and teachers read; not so a view of the following sentence.
     """
 
     tokens: list[Ragged]
@@ -63,7 +63,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Shares:
-    """How a global batch is split over processes: rank r holds sizes[r] examples, in the order of the ranks."""
+    """The split of a global batch over processes: rank r holds sizes[r] examples, in the order of the ranks."""
 
     sizes: tuple[int, ...]
     rank: int = 0
@@ -79,12 +79,12 @@ class Shares:
 
 @dataclass
 class Batch:
-    """One process's share of a batch: n examples, v views, L the longest of them in tokens.
+    """One process's share of a batch: n examples with v views each, padded to L tokens.
 
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
     padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None; scores: (n,)
-    floating point or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks
-    for it (`Needs.labelled`). by_row: name -> (v * n, ...).
+    floating point or None. labelled: this process's share of the batch of labelled rows that accompanies this batch if the
+    method needs one (`Needs.labelled`), else None. by_row: name -> (v * n, ...).
     """
 
     ids: Tensor
@@ -95,7 +95,7 @@ class Batch:
     labels: Tensor | None = None
     labelled: Batch | None = None
     scores: Tensor | None = None
-    labelled_only: bool = False  # its rows are labelled ones, in a stage without other data
+    labelled_only: bool = False  # whether the batch holds labelled rows, in a stage without other data
     by_row: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -104,8 +104,8 @@ class Batch:
 
 @dataclass
 class Term:
-    """One term of a loss: `value` is a mean over `count` items of this process; the loss is the sum of weight * mean over
-    the items of all processes."""
+    """One term of a loss: `value` is its mean over `count` items of this process. The loss is the sum over terms of `weight`
+    times the mean over the items of all processes."""
 
     value: Tensor
     count: int
@@ -113,14 +113,14 @@ class Term:
 
 
 def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
-    """Return (N, d) vectors of the global batch, in the order of the ranks, from this process's (n, d); every process must
-    call.
+    """Return the (N, d) vectors of the global batch, in the order of the ranks; every process must call this with its (n,
+    d).
 
-    "exact": a row's gradient is summed over all processes. With the loss of the own rows on each, a mean over processes
-    (DDP) and the loop's scaling by count, R processes of B rows have the gradient of one process with R * B.
-    "simcse": the rows of others carry no gradient, as in the code of Gao, Yao and Chen (2021). With the loss of all rows
-    on every process (queries gathered, too) and DDP's mean, the gradient is 1/R of that of one process.
-    "local": the vectors as they are. With a single process every mode gives just that.
+    "exact": a row's gradient is summed over all processes. If each process computes the loss of its own rows, DDP's mean
+    over processes and the loop's scaling by count give R processes of B rows the gradient of one process with R * B rows.
+    "simcse": the rows of other processes carry no gradient, as in the code of Gao, Yao and Chen (2021). If every process
+    computes the loss of all rows (queries gathered, too), DDP's mean gives 1/R of the gradient of one process.
+    "local": this process's vectors, unchanged, which every mode gives with a single process.
     """
     if mode not in ("exact", "simcse", "local"):
         raise ValueError(f"gather {mode!r} is unknown (there are exact, simcse, local)")
@@ -137,9 +137,9 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
 
 
 def gather_columns(similarities: Tensor, shares: Shares, mode: Gathering) -> Tensor:
-    """Return the similarities of the rows that a loss is of, by `gather`, to the columns that it compares them with.
+    """Return the similarities that a loss needs: of own rows to all columns (exact), to own (local), of all rows (simcse).
 
-    similarities: (n, k N) of this process's n rows to k columns for each of the batch's N; mode: how vectors are gathered.
+    similarities: (n, k N), of this process's n rows to k columns for each of the N rows of the global batch.
     """
     if mode == "local":
         blocks = similarities.unflatten(1, (-1, shares.total))
@@ -149,11 +149,11 @@ def gather_columns(similarities: Tensor, shares: Shares, mode: Gathering) -> Ten
 
 
 def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:
-    """Return (v * n, d') what `module` gives for this process's (v * n, d) vectors, view after view, where it looks at all
-    rows of a call, as batch normalisation does. In train mode every process must call.
+    """Return the (v * n, d') outputs of `module` for this process's (v * n, d) vectors, view after view. For modules whose
+    outputs depend on all rows, such as batch normalisation. In train mode every process must call this.
 
-    "exact": at the rows of all processes, in the order that one process has them in, so that several processes equal one;
-    each computes all and keeps its own. Else, and in eval mode, at its own alone.
+    "exact": each process applies the module to the rows of all, in the order that a single process has them in, and keeps
+    the outputs of its own rows. In other modes, and in eval mode, it is applied to the process's own rows.
     """
     if len(shares.sizes) == 1 or mode != "exact" or not module.training:
         alone: Tensor = module(vectors)
@@ -166,7 +166,7 @@ def apply_to_all_rows(module: nn.Module, vectors: Tensor, shares: Shares, mode: 
 
 
 def counted(count: int, device: torch.device) -> Shares:
-    """Return the shares of rows of which this process has `count`, whatever the others have; every process must call."""
+    """Return how rows are shared, this process having `count` of them. Every process must call this."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return Shares((count,))
     here = torch.tensor([count], device=device)
@@ -176,7 +176,7 @@ def counted(count: int, device: torch.device) -> Shares:
 
 
 class _Gather(torch.autograd.Function):
-    """Forward: concatenate over processes. Backward: sum over processes, and of that the own rows."""
+    """Concatenation over processes; its backward pass sums the gradient over processes and keeps the own rows."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, shares: Shares) -> Tensor:
@@ -193,7 +193,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _collect(vectors: Tensor, shares: Shares) -> list[Tensor]:
-    """Return [rank] -> its rows; shares are padded to the largest, as the collective wants equal shapes."""
+    """Return each rank's rows. Shares are padded to the largest for the collective, which requires equal shapes."""
     if dist.get_world_size() != len(shares.sizes):
         raise ValueError(f"a batch split over {len(shares.sizes)} processes, but there are {dist.get_world_size()}")
     padded = vectors.new_zeros(max(shares.sizes), *vectors.shape[1:])

@@ -1,5 +1,5 @@
-"""What a method's author may get wrong in the class, its views and its loss, each mistake one line that names class, file
-and line."""
+"""Checks of a method that somebody else wrote: its class, views and loss. Each error is one line that names class, file and
+line."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from stsbench.training.api.method import Inference, LabelledUse, Method, Needs
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
 
-_OF_THE_CLASS = ("stages_for", "needs")  # called before there is an instance
+_OF_THE_CLASS = ("stages_for", "needs")  # class methods, as they are called before there is an instance
 
 
 def check_class(kind: Any, label: str) -> type[Method]:
-    """Return `kind`, if it is a whole method. label: what a user named it."""
+    """Return `kind`, a complete subclass of Method; else raise StsbenchError. label: the user's name for it."""
     if not (isinstance(kind, type) and issubclass(kind, Method)) or kind is Method:
         raise StsbenchError(f"{label} is not a method: derive a class from stsbench.training.api.Method")
     if kind.forward is Method.forward:
@@ -49,7 +49,7 @@ def check_class(kind: Any, label: str) -> type[Method]:
 
 
 def check_needs(kind: type[Method], needs: Any) -> Needs:
-    """Return what `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
+    """Return the result of `Method.needs`. Raises StsbenchError unless it is a Needs, without stages the class lacks."""
     if not isinstance(needs, Needs):
         raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {type_words(needs)}")
     uses = {} if isinstance(needs.labelled, str) else needs.labelled
@@ -60,7 +60,7 @@ def check_needs(kind: type[Method], needs: Any) -> Needs:
 
 
 def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
-    """Return what `Method.stages_for` gave, if it is some of the class's stages in their order."""
+    """Return the result of `Method.stages_for`. Raises StsbenchError unless it is some of the stages, in their order."""
     if not stages or stages != tuple(stage for stage in kind.Options.stages if stage in stages):
         must = f"must give a tuple of stages ({', '.join(kind.Options.stages)}) in that order"
         raise StsbenchError(f"{where(kind, 'stages_for')} {must}, not {stages!r}")
@@ -68,7 +68,7 @@ def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """Check that the method can make batches for its stages. uses: stage -> what `Needs.labelled` says."""
+    """Check that the method can make batches for its stages. uses: stage -> its use of labelled rows (`Needs.labelled`)."""
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))
@@ -81,14 +81,14 @@ def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
 
 
 def check_instance(method: Method, backbone: Any) -> Method:
-    """Return `method`, if its `__init__` called the base's."""
+    """Return `method`. Raises StsbenchError if its `__init__` did not call that of Method."""
     if getattr(method, "backbone", None) is not backbone:  # an AttributeError without nn.Module's __init__
         raise StsbenchError(f"{where(type(method), '__init__')} must call super().__init__(backbone, options)")
     return method
 
 
 def check_inference(method: Method) -> None:
-    """Check that there is an encoder to test, before anything is trained."""
+    """Check, before training, that `inference` and `dev_inference` return an Inference."""
     for name in ("inference", "dev_inference"):
         inference = calling(type(method), name, getattr(method, name))
         if not isinstance(inference, Inference):
@@ -97,8 +97,8 @@ def check_inference(method: Method) -> None:
 
 
 def check_candidates(method: Method, selected_by: str, absent: bool = False) -> None:
-    """Check that the candidates are encoders, and that there are development data to choose among them by, before
-    anything is trained. selected_by: selection.by; absent: its data are not on this machine."""
+    """Check, before training, that candidates are encoders and that there are development data to choose among them.
+    selected_by: selection.by; absent: whether its data are missing on this machine."""
     candidates = calling(type(method), "candidates", method.candidates)
     if any(not isinstance(candidate, Inference) for candidate in candidates.values()):
         raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
@@ -115,7 +115,7 @@ def check_candidates(method: Method, selected_by: str, absent: bool = False) -> 
 
 
 def check_rates(method: Method) -> dict[str, float]:
-    """Return the method's learning rates, if each prefix is that of a parameter."""
+    """Return the result of `Method.rates`. Raises StsbenchError for a prefix with which no parameter's name begins."""
     rates = calling(type(method), "rates", method.rates)
     names = [name for name, _ in method.named_parameters()]
     for prefix in rates:
@@ -125,8 +125,8 @@ def check_rates(method: Method) -> dict[str, float]:
 
 
 def check_terms(method: Method, terms: Any) -> dict[str, Term]:
-    """Return the terms that `forward` gave, if they are such: name -> Term, whose value is a scalar tensor; one has a
-    gradient."""
+    """Return the terms that `forward` gave. Raises StsbenchError unless they are a dict of Terms with scalar values, one of
+    them with a gradient."""
     who = where(type(method), "forward")
     if not isinstance(terms, dict):
         raise StsbenchError(f"{who} must give a dict of terms, name -> Term(value, count), not {type_words(terms)}")
@@ -149,15 +149,15 @@ def check_terms(method: Method, terms: Any) -> dict[str, Term]:
 
 
 def type_words(value: Any) -> str:
-    """Return what a wrong value is, for messages."""
+    """Return a description of a value's type, or of a tensor's shape, for messages."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
 def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> Views:
-    """Return the views that `name` gave of these rows, if they are such: in each view the token ids of one text a row,
-    unpadded.
+    """Return the views of `rows` that the function `name` gave. Raises StsbenchError unless each view holds the unpadded
+    token ids of one text a row.
 
-    Of groups of rows (`Needs.group_size`) there may be any number of texts, the same in each view.
+    With groups of rows (`Needs.group_size`) the views may have any number of texts, the same in each.
     """
     who = where(type(method), name)
     if not isinstance(views, Views):
@@ -189,7 +189,7 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
 
 
 def _problem(view: Ragged, backbone: Backbone) -> str | None:
-    """Return what is wrong with the token ids of a view."""
+    """Return what is wrong with the token ids of a view, None if nothing is."""
     tokenizer = backbone.tokenizer
     ends = (tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id not in ends else None

@@ -1,4 +1,4 @@
-"""InfoNCE, NT-Xent and the losses of labelled pairs over a batch that is split over processes: what methods call; and
+"""InfoNCE, NT-Xent and losses of labelled pairs for methods, over a batch that is split over processes; and a queue of
 vectors of earlier batches as further negatives."""
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ PairSimilarity = Callable[[Tensor, Tensor], Tensor]  # (n, d) and (n, d) -> (n,)
 
 @dataclass
 class Wrapping:
-    """What a recipe's sections `matryoshka`, `guide` and `contrast` make of the calls of `contrast` and `contrast_views`,
-    and `matryoshka` of those of `rank_pairs` and `contrast_labelled`, whose labels say what is a negative.
+    """A recipe's changes to contrastive terms: its sections `matryoshka`, `guide` and `contrast` change `contrast` and
+    `contrast_views`; `matryoshka` alone changes `rank_pairs` and `contrast_labelled`, whose negatives follow from labels.
 
-    dims: (d, weight) pairs; the term is the sum of weight * the term of the first d numbers of every vector; (): of all
-    numbers. rule: which negatives a guide masks, by `cosines`, the guide's, row by row this process's share: (n, N) of plain
-    sentences, else (n, (3 + k) N), of anchors with positives, with each of k hard negatives, with anchors, and of positives
-    with positives. The masks are the same for all d. directed: arguments of `losses.multiple_negatives`; None: InfoNCE.
-    calls: how many there were; masked: of each that a guide has a part in, how much of the negatives it masked; directions:
-    how many `directed` has a part in.
+    dims: (d, weight) pairs; the term is the sum of weight * the term of vectors cut to their first d numbers; (): whole
+    vectors. rule: which negatives a guide masks; cosines: the guide's, of this process's n rows: (n, N) for plain sentences,
+    else (n, (3 + k) N), of anchors with positives, with each of k hard negatives and with anchors, and of positives with
+    positives; all d have the same masks. directed: arguments of `losses.multiple_negatives`; None: InfoNCE.
+    Counted while wrapping: calls; directions: calls that `directed` changed; masked: for each call that a guide changed, the
+    share of the negatives that were masked.
     """
 
     dims: tuple[tuple[int, float], ...] = ()
@@ -62,8 +62,8 @@ _WRAPPING: ContextVar[Wrapping | None] = ContextVar("wrapping", default=None)
 
 @contextmanager
 def watched() -> Iterator[list[Contrasted]]:
-    """Collect the vectors of this process that the calls of `contrast` and `contrast_views` in the block compare, in
-    their order: what a further term on the same vectors needs (engine/objective.py), whatever the method."""
+    """Collect this process's vectors that `contrast` and `contrast_views` compare in the `with` block, call by call, for
+    further terms on the same vectors (engine/objective.py). Works for every method that calls these functions."""
     calls: list[Contrasted] = []
     token = _WATCHED.set(calls)
     try:
@@ -74,7 +74,7 @@ def watched() -> Iterator[list[Contrasted]]:
 
 @contextmanager
 def wrapped(wrapping: Wrapping) -> Iterator[None]:
-    """Wrap the calls of this module's functions in the block as `wrapping` says (engine/objective.py)."""
+    """Apply `wrapping` to the calls of this module's functions in the `with` block (engine/objective.py)."""
     token = _WRAPPING.set(wrapping)
     try:
         yield
@@ -105,7 +105,7 @@ def contrast(
     # whether the queries of all processes are needed
     every = mode == "simcse" or directed is not None or (rule is not None and rule.contrast_anchors)
     parts = [queries, keys, *negatives] if every else [keys, *negatives]
-    # One collective for all of them, forward and backward: side by side, then split again.
+    # Concatenated along the width, all blocks need only one collective, forward and backward.
     rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
     start, count = (shares.start if mode == "exact" else 0), len(queries)
     anchors, rows = (rows[0], rows[1:]) if every else (None, rows)
@@ -179,7 +179,7 @@ def contrast_views(
 def _check_directed(
     wrapping: Wrapping, directed: dict[str, Any], stored: Tensor | None, alpha: float, negatives: bool
 ) -> None:
-    """Note a call that `directed` has a part in. StsbenchError for what it has no place for."""
+    """Count a call that `directed` changes. Raises StsbenchError for arguments that it does not support."""
     wrapping.directions += 1
     if stored is not None:
         raise StsbenchError("contrast: a queue's vectors are compared in one direction alone: set one of both to null")
@@ -190,8 +190,8 @@ def _check_directed(
 
 
 def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping:
-    """Note a call: what it contrasts, for `watched`, and that it is one, for `wrapped`, which wraps it. labels: these say
-    what is a negative, and a call that a guide alone does not change is none."""
+    """Record the vectors of a call for `watched`, count it, and return the wrapping that applies to it. labels: whether the
+    negatives follow from labels: such a call counts only for matryoshka, as a guide does not change it."""
     if contrasted and (calls := _WATCHED.get()) is not None:
         calls.append((contrasted[0], contrasted[1], contrasted[2:]))
     wrapping = _WRAPPING.get() or Wrapping()
@@ -200,8 +200,8 @@ def _called(*contrasted: Tensor, labels: bool = False) -> Wrapping:
 
 
 def _summed(wrapping: Wrapping, width: int, loss: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Tensor:
-    """Return the sum over dims of weight * loss, which is handed what cuts vectors. A cosine needs no further
-    normalisation."""
+    """Return the sum over dims d of weight * loss(cut), where `cut` shortens vectors to d numbers. They are not normalised
+    again: a cosine does that."""
     if not wrapping.dims:
         return loss(lambda vectors: vectors)
     if (most := max(dim for dim, _ in wrapping.dims)) > width:
@@ -230,7 +230,7 @@ def _check_similarity(wrapping: Wrapping, similarity: Similarity) -> None:
 
 
 def _guide_cosines(wrapping: Wrapping, blocks: int, shares: Shares, mode: Gathering) -> GuideCosines:
-    """Of the rows that the loss is of, with the texts that it compares them with. blocks: hard negatives a row."""
+    """Return the guide's cosines of the loss's rows with the texts they are compared with. blocks: hard negatives a row."""
     cosines = _columns(wrapping, shares, mode)
     parts = cosines.split(shares.sizes[shares.rank] if mode == "local" else shares.total, dim=1)
     if len(parts) == 1 and not blocks:
@@ -267,8 +267,8 @@ def regularise(
 ) -> Term:
     """Return the term of `losses.gor` over the vectors of all processes (local: of this one's only).
 
-    blocks: kinds of texts, each (n, d), row by row this process's share. As in `rank_pairs` every process has that of all
-    rows; the term counts rows.
+    blocks: kinds of texts (anchors, positives, ...), each (n, d), row by row this process's share. As in `rank_pairs`, every
+    process computes the value of all rows; the term's count is that of rows.
     """
     count = len(blocks[0])
     rows = gather(torch.cat(list(blocks), dim=1), shares, mode).split([block.shape[1] for block in blocks], dim=1)
@@ -284,8 +284,8 @@ def rank_pairs(
     scores.
 
     pairs: k pairs a row, each the two texts' vectors, (n, d), of this process's rows; scores: (n,) of one pair, or (n, k).
-    The loss is no sum over rows: in the modes "exact" and "simcse" every process has that of all pairs. The term counts
-    rows.
+    The loss is not a sum over rows: in the modes "exact" and "simcse" every process computes it over all pairs. The term
+    counts rows.
     """
     count, width = pairs[0][0].shape
     wrapping = _called(labels=True)
@@ -325,19 +325,19 @@ def contrast_labelled(
 
 
 class NegativeQueue(nn.Module):
-    """The last `size` vectors that the momentum encoder gave of the batches before this one, newest last.
+    """A queue of negatives: the last `size` vectors of earlier batches, by a momentum encoder, newest last.
 
-    A method hands `stored()` to `contrast`, then calls `enqueue`, in every forward pass: each of training.accumulate counts.
-    In eval mode there are none and none come, so that losses of held-out rows compare from step to step. Every process holds
-    the vectors of all, whatever training.gather is. Stored in checkpoints with the method that holds it, and not exported.
+    In every forward pass (each of training.accumulate, too) a method passes `stored()` to `contrast`, then calls `enqueue`.
+    In eval mode the queue is empty and stays so, to keep losses of held-out rows comparable from step to step. Every process
+    holds the vectors of all, whatever training.gather is. Checkpoints hold the queue, exports do not.
     Sources: Wu et al. (2022), ESimCSE; He et al. (2020), MoCo.
     """
 
     vectors: Tensor  # (size, d)
-    filled: Tensor  # () how many of them, from the end, are vectors
+    filled: Tensor  # (), how many rows, counted from the end, hold vectors
 
     def __init__(self, backbone: Backbone, width: int, options: Queue) -> None:
-        """width: d of the vectors that are contrasted. A random start takes weights as torch draws them."""
+        """Create an empty queue. width: d, of contrasted vectors. options.start random draws the encoder's weights anew."""
         super().__init__()
         self.options = options
         self.encoder = Reference(backbone)
@@ -347,22 +347,21 @@ class NegativeQueue(nn.Module):
         self.register_buffer("filled", torch.tensor(0))
 
     def restart(self, backbone: Backbone) -> None:
-        """Where a stage begins: an empty queue and, but for a random start, the encoder as it is now."""
+        """Empty the queue at the start of a stage and, with options.start copy, copy the encoder's current weights."""
         if self.options.start == "copy":
             self.encoder.restart(backbone)
         self.filled.zero_()
 
     def stored(self) -> Tensor:
-        """Return (M, d) negatives of every anchor of a batch, M <= size."""
+        """Return the queue's (M, d) vectors, M <= size, negatives for every anchor of a batch."""
         count = int(self.filled) if self.training else 0
-        return self.vectors[len(self.vectors) - count :].clone()  # what the loss keeps for backward is not overwritten
+        return self.vectors[len(self.vectors) - count :].clone()  # `enqueue` overwrites the buffer before the backward pass
 
     @torch.no_grad()
     def enqueue(self, backbone: Backbone, ids: Tensor, mask: Tensor, head: nn.Module | None, shares: Shares) -> None:
-        """After the loss: the momentum encoder takes a step towards `backbone`, and its vectors of this batch are stored.
+        """Move the momentum encoder a step towards `backbone`, and store its vectors of this batch. Call it after the loss.
 
-        ids, mask: (n, L), the first view of this process's rows. They are encoded without dropout and go through `head` as
-        it is now, in eval mode.
+        ids, mask: (n, L), the first view of this process's rows, encoded without dropout, then by `head` in eval mode.
         """
         if not self.training:
             return

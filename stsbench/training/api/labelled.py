@@ -1,5 +1,5 @@
-"""Natural language inference as training data: its roles, its views, a classifier on pairs of sentence vectors, and its
-classes as an order."""
+"""Natural language inference (NLI) as training data: roles, views, a classifier of pairs of sentence vectors, and scores
+for the classes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class _Reader(Protocol):  # a Method
     def read(self, rows: Examples, role: str) -> Ragged: ...
 
 
-TRIPLET = ("anchor", "positive", "negative")  # premise, what it entails, what contradicts it
+TRIPLET = ("anchor", "positive", "negative")  # a premise, an entailed and a contradicting hypothesis
 PAIR = ("premise", "hypothesis", "label")
-_OF_TRIPLETS = 2  # classes of triplets: 1 entailed, 0 contradicted
+_OF_TRIPLETS = 2  # the number of classes of triplets: 1 entailment, 0 contradiction
 ClassifierInit = Literal["normal", "truncated_normal", "torch"]
 _TRUNCATED_AT = 2  # standard deviations, as TensorFlow's truncated_normal
 
@@ -31,7 +31,7 @@ _TRUNCATED_AT = 2  # standard deviations, as TensorFlow's truncated_normal
 def nli_roles(roles: tuple[str, ...], method: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
     """Return TRIPLET or PAIR, whichever the labelled rows have. Raises StsbenchError, one line, for neither and for both.
 
-    method: what needs them, for the message; pairs, triplets: whether it takes labelled pairs, and triplets.
+    method: its name, for messages; pairs, triplets: whether the method takes labelled pairs, and triplets.
     """
     triplet, pair = triplets and set(TRIPLET) <= set(roles), pairs and set(PAIR) <= set(roles)
     if triplet and pair:
@@ -52,18 +52,18 @@ def nli_roles(roles: tuple[str, ...], method: str, pairs: bool = True, triplets:
 
 
 def nli_views(method: _Reader, rows: Examples) -> Views:
-    """Return the views of rows with the roles of `nli_roles`, each text as `Method.read` gives it; pairs bring their
-    labels."""
+    """Return a view for each text of rows with the roles of `nli_roles`, tokenised by `Method.read`; with labels for
+    pairs."""
     if tuple(rows.roles) == TRIPLET:
         return Views([method.read(rows, role) for role in TRIPLET])
     return Views([method.read(rows, role) for role in PAIR[:2]], labels=rows.labels())
 
 
 class NLIClassifier(nn.Module):
-    """softmax(W [u; v; |u - v|] + b), W of (c, k d) for k blocks of features, by torch's global generator.
+    """Classifier of sentence pairs: softmax(W [u; v; |u - v|] + b), W (c, k d) for k blocks of features.
 
-    W starts from N(0, std^2) (normal), from the same without values beyond 2 std (truncated_normal), or as torch's Linear
-    does (torch: W and b uniform on +-1 / sqrt(k d)); but for that b = 0.
+    Initialisation, by torch's global generator: W from N(0, std^2) (normal), or without values beyond 2 std
+    (truncated_normal), with b = 0; or W and b uniform on +-1 / sqrt(k d), as in torch's Linear (torch).
     Sources: Reimers and Gurevych (2019), Sentence-BERT, section 3; with two classes Wang and Lu (2022), DiffAug, Eq. 4.
     """
 
@@ -71,7 +71,7 @@ class NLIClassifier(nn.Module):
         self, width: int | None = None, classes: int | None = None, std: float = 0.02, *,
         features: tuple[Feature, ...] = SBERT_FEATURES, bias: bool = True, init: ClassifierInit = "normal",
     ) -> None:
-        """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state.
+        """Make the weights, unless width, d, or classes, c, is None: then call `set_shape` or load a state later.
 
         features: the blocks, whose names losses/choices.py explains; bias: whether there is b.
         """
@@ -82,7 +82,7 @@ class NLIClassifier(nn.Module):
             self.set_shape(width, classes)
 
     def set_shape(self, width: int, classes: int) -> None:
-        """Make the weights. Raises StsbenchError for fewer than two classes."""
+        """Create the weights for vectors of `width` and so many classes. Raises StsbenchError for fewer than two classes."""
         if classes < 2:
             raise StsbenchError(f"the labelled rows have {classes} label: a classifier needs two at least")
         self.linear = nn.Linear(len(self.features) * width, classes, bias=self.bias)
@@ -97,11 +97,11 @@ class NLIClassifier(nn.Module):
             nn.init.zeros_(self.linear.bias)
 
     def term(self, vectors: Tensor, batch: Batch) -> Term:
-        """Return the mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view, v = 3 without labels,
-        else 2.
+        """Return the mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view; v is 2 with labels, 3 for
+        triplets.
 
-        A triplet is two items, (z1, z2) of class 1 and (z1, z3) of class 0; a labelled pair is one.
-        No row gives 0, with a gradient, so that a process without any can take part.
+        A triplet counts as two items, (z1, z2) of class 1 and (z1, z3) of class 0, a labelled pair as one.
+        A batch without rows gives 0, with a gradient, so that the backward pass runs on every process.
         """
         if self.linear is None:
             raise RuntimeError("NLIClassifier has no weights before set_shape")
@@ -118,7 +118,7 @@ class NLIClassifier(nn.Module):
         return Term(value, len(labels))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
-        """Without weights as yet, the shape is that of the checkpoint's."""
+        """Load the state; a classifier without weights takes its shape from the checkpoint."""
         stored = state_dict.get(f"{prefix}linear.weight")
         if self.linear is None and stored is not None:
             self.set_shape(stored.shape[1] // len(self.features), len(stored))
@@ -126,34 +126,34 @@ class NLIClassifier(nn.Module):
 
 
 def count_classes(rows: Any) -> int:
-    """Return how many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label
-    names."""
+    """Return the number of classes of labelled rows (a data.examples.Rows): two for triplets, for pairs the number of
+    label names."""
     return _OF_TRIPLETS if tuple(rows.roles) == TRIPLET else len(rows.store.label_names)
 
 
 class LabelScores:
-    """Classes of labelled pairs as numbers, for losses that want an order: contradiction 0, neutral 1, entailment 2."""
+    """Scores for the classes of labelled pairs, for losses that need an order: contradiction 0, neutral 1, entailment 2."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
-        """scores: the name of a class -> its number; pairs of classes that are not named have no part."""
+        """Set the scores: the name of a class -> its score. Pairs of classes without a score are left out."""
         self.scores = dict(scores)
         self._of_class: tuple[float | None, ...] = ()
 
     def usable(self, rows: Any) -> NDArray[np.bool_]:
-        """Return (n,) which of n labelled rows (a data.examples.Rows) are of a class that is named.
+        """Return bool (n,), true for those of n labelled rows (a data.examples.Rows) whose class has a score.
 
-        Raises StsbenchError, one line, for a name that is no class of theirs.
+        Raises StsbenchError, one line, for a score of a class that the rows do not have.
         """
         of_class = self._classes(rows.store.label_names)
         named = np.array([score is not None for score in of_class], np.bool_)
         return named[np.asarray(rows.labels(), np.int64)]
 
     def prepare(self, rows: Any) -> None:
-        """Learn the classes of the labelled rows; before `views`."""
+        """Look up the score of each class of the labelled rows. Call it before `views`."""
         self._of_class = self._classes(rows.store.label_names)
 
     def views(self, method: _Reader, rows: Examples) -> Views:
-        """Return both texts of each pair, and the number of its class as its score."""
+        """Return both texts of each pair as views, with the score of the pair's class."""
         scores = [self._of_class[label] for label in rows.labels()]
         known = [score for score in scores if score is not None]
         if len(known) < len(scores):
@@ -171,7 +171,7 @@ class LabelScores:
 
 
 def unordered(scores: NDArray[np.float64]) -> tuple[int, str] | None:
-    """For `Needs.wrong_score` of a method that learns the order of scores: what is wrong where all (n,) are equal."""
+    """Return (0, why) if all (n,) scores are equal, else None: `Needs.wrong_score` of a method that learns their order."""
     if len(scores) and (scores == scores[0]).all():
         return 0, f"every row has the score {scores[0]:g}: there is no order to learn"
     return None

@@ -1,5 +1,5 @@
-"""The base of a method's own choices, and sections that several methods share. Imports no torch: recipes can be checked and
-listed quickly."""
+"""The base class of a method's options, and options that several methods share. Imports no torch, so that recipes are
+checked and listed quickly."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from stsbench.settings import Settings, setting
 
 
 class Options(Settings):
-    """A method's choices, as in a recipe's `options`, with its stages; an unknown key is an error."""
+    """A method's options, a recipe's section `options`, and its stages; an unknown key is an error."""
 
-    stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
+    stages: ClassVar[tuple[str, ...]] = ("main",)  # the stages that a run may have, in their order
     default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
 
 
 def check_shares(options: Any) -> Any:
-    """Return the options, whose `masked` and `random` are shares of the tokens that are chosen; ValueError where they are
-    more than all of them."""
+    """Return the options. Raises ValueError if the shares `masked` and `random` of the chosen tokens add up to more than
+    1."""
     if options.masked + options.random > 1:
         shares = f"masked {options.masked:g} and random {options.random:g}"
         raise ValueError(f"{shares} are shares of the chosen tokens: their sum may not exceed 1")
     return options
 
 
-CleanUp = Literal["prompteol", "added", "none"]  # of a text before a test
+CleanUp = Literal["prompteol", "added", "none"]  # how texts are cleaned before a test
 
 
 def template_setting(**rules: Any) -> Any:
-    """Return the setting `template` of a method whose texts stand inside one (api/method.py, TemplateMethod)."""
+    """Return the setting `template` of a method that puts texts into a template (api/method.py, TemplateMethod)."""
     return setting(
         None, "what stands around every text, {} in its place; the last token is read (backbone.pooler last), and a text is "
         "cut at backbone.max_length tokens of its own and decoded again; null: nothing",
@@ -40,7 +40,7 @@ def template_setting(**rules: Any) -> Any:
 
 
 def full_stop_setting() -> Any:
-    """Return the setting `full_stop` beside it."""
+    """Return the setting `full_stop`, which goes with `template`."""
     return setting(
         "prompteol", "what is done to a text before a test: a full stop behind one that ends in none of . ? \" ', and of "
         "prompteol ' for each \", a full stop for a ? at its end", "evaluation.py", goes_with={"template": GIVEN},
@@ -48,7 +48,7 @@ def full_stop_setting() -> Any:
 
 
 class Repetition(Settings):
-    """Some sub-words, or words, of every view but the first stand twice (Wu et al. 2022, ESimCSE): api/views.py."""
+    """Repetition of some sub-words, or words, in every view but the first (Wu et al. 2022, ESimCSE): api/views.py."""
 
     unit: Literal["subword", "word"] = setting(
         "subword", "subword: token ids, after the text was cut at max_length; word: between blanks, before it is tokenised",
@@ -60,7 +60,7 @@ class Repetition(Settings):
 
 
 class Queue(Settings):
-    """Vectors of earlier batches as further negatives, by a momentum encoder (Wu et al. 2022, ESimCSE): contrasting.py."""
+    """A queue of a momentum encoder's vectors of earlier batches as negatives (Wu et al. 2022, ESimCSE): contrasting.py."""
 
     size: int = setting(160, "vectors held", ge=1)
     momentum: float = setting(
@@ -84,7 +84,7 @@ class Teacher(Options):
 
     @model_validator(mode="after")
     def _runs_no_code(self) -> Self:
-        """Refuse a teacher that is code: a recipe may be somebody else's, and what it names runs none."""
+        """Refuse a teacher that is code: a recipe may come from somebody else, so a model that it names may not run code."""
         if self.model.startswith("python:") or self.settings.get("trust_remote_code"):
             raise ValueError(f"{self.model} would run code that a recipe names: teachers are models, without python: and "
                              "trust_remote_code")

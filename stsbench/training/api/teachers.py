@@ -1,5 +1,5 @@
-"""Encoders that are not trained, as teachers: how alike they find the texts of a batch, which vectors they give them, and
-RankCSE's terms for any contrastive method: its two views, and how teachers rank the batch's texts."""
+"""Teachers, encoders that are not trained: their similarities and vectors of texts, and RankCSE's terms for any contrastive
+method, ranking distillation from teachers and ranking consistency of two views."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from stsbench.training.api.batch import Batch, Examples, Gathering, Term, Views,
 from stsbench.training.api.options import RankingOptions
 from stsbench.training.modules.backbone import Backbone
 
-_LEAST = 1e-8  # the smallest norm that is divided by
+_LEAST = 1e-8  # smaller norms count as this when vectors are divided by them
 _BY_ROW = "teacher similarities"
 
 
 class Teachers:
-    """Any encoders, weighted. They read texts, not token ids, so that a teacher may have any vocabulary.
+    """Frozen encoders with weights. They read texts, not token ids, so that a teacher may have any vocabulary.
 
-    They are no part of the method's weights: no checkpoint and no export holds them. A run knows them by fingerprint.
+    They are not among the method's weights: checkpoints and exports leave them out, and a run records their fingerprints.
     """
 
     def __init__(
         self, models: Sequence[tuple[str, Mapping[str, Any], float]], option: str = "teachers", offline: bool = False
     ) -> None:
-        """models: of each teacher its name as after --model, further arguments of `load_encoder`, and its weight."""
+        """Name the teachers. models: each one's name as after --model, further arguments of `load_encoder`, and weight."""
         self.models, self.option, self.offline = models, option, offline
         self.encoders: list[Encoder] = []
 
     def load(self, device: torch.device) -> None:
-        """Read them, once, and have each encode a text: some load late, and draw random numbers then, which a run that was
-        resumed would draw at another step. Here they are put back. Raises EncoderError, one line, that names the teacher."""
+        """Load the teachers, if they are not loaded, and encode a text: some draw random numbers at their first text, which
+        would change a resumed run. Random states are restored. Raises EncoderError, one line with the teacher's name."""
         if self.encoders:
             return
         name = str(device) if device.type in ("cuda", "mps") else "cpu"
@@ -47,11 +47,11 @@ class Teachers:
             self.encoders = [self._loaded(model, settings, name) for model, settings, _ in self.models]
 
     def fingerprints(self) -> dict[str, str]:
-        """Return teacher NUMBER, from 1 -> its fingerprint."""
+        """Return the teachers' fingerprints by name, "teacher 1" and so on."""
         return {f"teacher {k}": encoder.identity.fingerprint() for k, encoder in enumerate(self.encoders, 1)}
 
     def notes(self) -> list[str]:
-        """Return which they are and how they pool, a line each."""
+        """Return a line for each teacher: its name, pooler and share of the weights."""
         shares = self._shares()
         return [
             f"teacher {k}: {encoder.spec.name}, pooler {encoder.spec.pooler}, weight {share:g}"
@@ -59,8 +59,8 @@ class Teachers:
         ]
 
     def with_dropout(self, seed: int) -> Teachers:
-        """Return the same, loaded, with their dropout on, drawn from `seed`. Raises EncoderError, one line, for one
-        without any."""
+        """Return the loaded teachers with dropout switched on, drawn from `seed`. Raises EncoderError, one line, for a
+        teacher without dropout."""
         other = Teachers(self.models, self.option, self.offline)
         try:
             other.encoders = [encoder.with_dropout(seed) for encoder in self.encoders]
@@ -73,13 +73,13 @@ class Teachers:
         total = np.zeros((len(queries), len(others)))
         for encoder, share in zip(self.encoders, self._shares(), strict=True):
             vectors = self._unit(encoder, [*queries, *others])
-            # in float64: two equal texts then stand at one distance from every other
+            # float64, as in float32 two equal texts may get different cosines with a third one
             total += share * _dense(vectors[: len(queries)] @ vectors[len(queries) :].T)
         return total.astype(np.float32)
 
     def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return float32 (n, D) vectors of n texts. One teacher's are as it gives them. Of several each is scaled to the
-        length of the root of its weight, and they stand side by side: their cosines are then what `similarities` gives.
+        """Return float32 (n, D) vectors of n texts. A single teacher's vectors are unchanged. Those of several are scaled to
+        the square root of the teacher's weight and concatenated, so that their cosines are those of `similarities`.
 
         Raises StsbenchError, one line, for a teacher whose vectors are sparse.
         """
@@ -109,7 +109,7 @@ class Teachers:
     def _loaded(self, model: str, settings: Mapping[str, Any], device: str) -> Encoder:
         try:
             encoder = load_encoder(model, **{"device": device, "offline": self.offline, **settings}).identified()
-            if encoder.computes_in != "nothing":  # vectors that are stored are of the training text alone
+            if encoder.computes_in != "nothing":  # stored vectors exist for the training text only, not for "a"
                 encoder.encode(["a"])
         except TypeError as error:
             raise StsbenchError(f"{self.option}: {model}: {error}") from error
@@ -118,8 +118,8 @@ class Teachers:
         return encoder
 
     def _read(self, encoder: Encoder, texts: list[str]) -> Any:
-        """Return the vectors of texts. StsbenchError for one with NaN or infinity, which a loss would compare as any
-        number."""
+        """Return the vectors of texts. Raises StsbenchError for a vector with NaN or infinity, which the losses would not
+        notice."""
         vectors = encoder.encode(texts)
         sums = _dense(vectors.sum(axis=1)).ravel()
         if not np.isfinite(sums).all():
@@ -143,31 +143,30 @@ def _dense(values: Any) -> NDArray[np.float64]:
 
 
 class Ranking:
-    """What `RankingOptions` add to a method's views and to its terms."""
+    """RankCSE's additions to a method (`RankingOptions`): the teachers' similarities to its views, and two terms."""
 
     def __init__(self, options: RankingOptions, backbone: Backbone, section: str = "options") -> None:
-        """Name the teachers, which are loaded when they are needed. section: where the options stand, for messages."""
+        """Name the teachers, which are loaded when they are needed. section: the recipe's section, for messages."""
         self.options, self.backbone, self.section = options, backbone, section
         models = [(teacher.model, teacher.settings, teacher.weight) for teacher in options.teachers]
         self.teachers = Teachers(models, f"{section}.teachers", backbone.offline)
 
     def inputs(self) -> dict[str, str]:
-        """Return the teachers, by their fingerprints."""
+        """Return the teachers' fingerprints by name, "teacher 1" and so on."""
         self._load()
         return self.teachers.fingerprints()
 
     def notes(self) -> list[str]:
-        """Return which the teachers are."""
+        """Return a line for each teacher: its name, pooler and share of the weights."""
         self._load()
         return self.teachers.notes()
 
     def add_to(self, views: Views, rows: Examples) -> Views:
-        """Return `views` of a global batch with the teachers' similarities (N, C) of its texts, a row's own share going with
-        it.
+        """Return the views of a global batch with the teachers' similarities of its texts, (N, C), added to `by_row`.
 
-        Of plain sentences C is N. Of anchors, positives and k hard negatives it is (1 + k) N: how near a row's anchor is to
-        every positive, then to every hard negative. The teachers read the texts as the data give them, whatever the views
-        change in them.
+        Columns: the N plain sentences; or, for anchors, positives and k hard negatives, the (1 + k) N positives and hard
+        negatives that an anchor is compared with. The teachers read the texts of the data, without the views' changes.
+        Raises StsbenchError, one line, for views that are not of one text a row.
         """
         if not self.options.teachers:
             return views
@@ -186,7 +185,7 @@ class Ranking:
     def terms(
         self, queries: Tensor, keys: Tensor, negatives: Sequence[Tensor], batch: Batch, mode: Gathering = "exact"
     ) -> dict[str, Term]:
-        """Return "ranking", by the teachers, and "consistency", of the two views; as `contrast` gathers and counts them.
+        """Return the terms "ranking", by the teachers, and "consistency", of the two views, with the counts of `contrast`.
 
         queries, keys and each of `negatives`: (n, d), row by row this process's share.
         """

@@ -1,5 +1,5 @@
-"""The texts of a row that a contrastive method uses: a plain sentence, or an anchor, its positive and hard negatives; and
-texts in which some sub-words or words stand twice."""
+"""Views of contrastive methods: the roles of a row's texts (a plain sentence, or an anchor, its positive and hard negatives)
+and ESimCSE's word repetition."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 PAIRS = ("anchor", "positive", "negative", "negative2")
 SCORED = ("sentence1", "sentence2", "score")
-_MOST = 10  # the released code repeats fewer than so many
+_MOST = 10  # the released code repeats at most 9 items
 
 
 def pairs_or_sentence(
     roles: tuple[str, ...], method: str, view: str, *, unsupervised: str | None = None, supervised: str | None = None
 ) -> tuple[str, ...]:
-    """Return ("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
+    """Return ("sentence",) for plain text, else the roles of PAIRS that are among `roles`, in the order of PAIRS.
 
-    method: its name, for messages; view: its options.view: "given" takes the positive from the data, anything else makes it
-    of a plain sentence.
-    unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
-    or do not go with the view.
+    method: its name, for messages; view: the method's options.view: "given" takes the positive from the data, any other view
+    makes it from a plain sentence; unsupervised, supervised: recipes that an error recommends, if any.
+    Raises StsbenchError, one line, for roles that are missing or contradict the view.
     """
     pairs = tuple(role for role in PAIRS if role in roles)
     if "sentence" in roles and pairs:
@@ -61,8 +60,8 @@ def pairs_or_sentence(
 
 
 def require_roles(roles: tuple[str, ...], option: str, available: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return `roles`, which an option takes, "options.format triplets" say. Raises StsbenchError, one line, for roles that
-    `available` lacks."""
+    """Return `roles`, those that an option needs ("options.format triplets", say). Raises StsbenchError, one line, for roles
+    that are not `available`."""
     if not set(roles) <= set(available):
         raise StsbenchError(
             f"{method} with {option} needs the columns {', '.join(roles[:-1])} and {roles[-1]} (the data give "
@@ -72,8 +71,8 @@ def require_roles(roles: tuple[str, ...], option: str, available: tuple[str, ...
 
 
 def scored_pairs(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
-    """Return SCORED. method: the method, for the message. Raises StsbenchError, one line, for roles that lack one of them,
-    as plain text does."""
+    """Return SCORED, the roles of pairs with scores. method: its name, for messages. Raises StsbenchError, one line, if one
+    of SCORED is missing, as for plain text."""
     if not set(SCORED) <= set(roles):
         raise StsbenchError(
             f"{method} learns from pairs with scores, the columns sentence1, sentence2 and score (the data give "
@@ -84,7 +83,7 @@ def scored_pairs(roles: tuple[str, ...], method: str) -> tuple[str, ...]:
 
 
 def role_views(method: Method, rows: Examples) -> Views:
-    """Return the sentence twice, or a view for each role in the rows' order, every text as `Method.read` gives it."""
+    """Return the sentence as two views, or a view for each role of the rows, tokenised by `Method.read`."""
     if rows.roles == ("sentence",):
         return Views([method.read(rows, "sentence")] * 2)
     return Views([method.read(rows, role) for role in rows.roles])
@@ -95,11 +94,11 @@ def _take(kind: str, recipe: str | None) -> str:
 
 
 class Repeater:
-    """The token ids of a role's texts with repetitions, drawn anew for each batch: a view of the same meaning and another
-    length. Source: Wu et al. (2022), ESimCSE, and train.py of the authors' code (caskcsg/sentemb)."""
+    """Word repetition: token ids of texts with repeated words or sub-words, drawn anew for each batch, as a view of the same
+    meaning and another length. Source: Wu et al. (2022), ESimCSE, and train.py of the authors' code (caskcsg/sentemb)."""
 
     def __init__(self, backbone: Backbone, options: Repetition) -> None:
-        """Raise StsbenchError, one line, where repeated texts can be longer than the model has positions."""
+        """Raise StsbenchError, one line, if texts with repetitions can have more tokens than the model has positions."""
         self.backbone, self.options = backbone, options
         limit, longest = position_limit(backbone.model, backbone.tokenizer), backbone.max_length
         if options.unit == "subword":
@@ -111,8 +110,8 @@ class Repeater:
             )
 
     def __call__(self, rows: Examples, role: str, rng: np.random.Generator) -> Ragged:
-        """Return `[row]` -> token ids. Sub-words are repeated in what is cut at max_length and not cut again; words
-        before that."""
+        """Return `[row]` -> token ids. Sub-words are repeated after the text is cut at max_length, which may then be
+        exceeded; words are repeated before."""
         if self.options.unit == "subword":
             return [self._repeat(np.asarray(ids), rng) for ids in rows.ids(role)]
         split = [np.array(text.split(" "), object) for text in rows.texts(role)]
@@ -124,7 +123,7 @@ class Repeater:
 
 
 def most_repeated(count: int, options: Repetition) -> int:
-    """Of a text of `count` items (tokens, special ones included, or words) the most that `repeated` repeats."""
+    """Return how many of `count` items (tokens, special tokens included, or words) `repeated` repeats at most."""
     if options.count == "paper":
         candidates = max(count - 2, 0) if options.unit == "subword" else count
         return min(max(2, int(options.rate * candidates)), candidates)
@@ -134,12 +133,12 @@ def most_repeated(count: int, options: Repetition) -> int:
 
 
 def repeated(count: int, options: Repetition, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return which of `count` items are repeated, in increasing order: k of the candidates without replacement, k uniform
-    from 0.
+    """Return the indices of repeated items among `count`, (k,), increasing: k uniform from 0 to `most_repeated`, drawn
+    without replacement.
 
-    Candidates are the tokens but the first and the last, which are special. Of N tokens, those two included, the released
-    code repeats min(10, int(rate N)) - 1 at most; of n words min(10, n, max(2, int(rate n))) - 1 and never the last word.
-    The paper: max(2, int(rate n)) of all n, here without the special tokens.
+    Among tokens the first and the last, which are special, are never repeated. Of N tokens, with these two, the released
+    code repeats min(10, int(rate N)) - 1 at most; of n words min(10, n, max(2, int(rate n))) - 1, and never the last word.
+    The paper repeats at most max(2, int(rate n)) of all n, here without the special tokens.
     """
     first, last = (1, count - 1) if options.unit == "subword" else (0, count - (options.count == "released"))
     drawn = int(rng.integers(most_repeated(count, options) + 1))

@@ -1,5 +1,5 @@
-"""Who is told how a training goes on: the run's log, callbacks, and TensorBoard and Weights & Biases by way of accelerate's
-trackers. Imports no torch."""
+"""Reports on a running training: the run's log, users' callbacks, and accelerate's trackers for TensorBoard and Weights &
+Biases. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.torch_state import outside_torch
 
-# name -> the modules any of which accelerate can write with, the package that brings one first
+# tracker -> modules of which accelerate needs one; the first is the package to install
 _MODULES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}
 _OWN = ("kind", "stage", "step")
 
 
 class TrainingCallback(Protocol):
-    """Derive from it and write the methods that matter; the others do nothing.
+    """The base class of users' callbacks: derive from it and write the methods that you need; the others do nothing.
 
-    It is called in the process that trains (of several, in the first alone), between two steps: what it does takes the
-    training's time, and what it draws or sets in torch does not change the training. What it raises ends the training, which
-    `resume=True` continues from the last checkpoint.
+    A callback is called in the process that trains (of several, in the first alone), between two steps: what it does takes
+    the training's time, and what it draws or sets in torch does not change the training. What it raises ends the training,
+    which `resume=True` continues from the last checkpoint.
     """
 
     def stage(self, name: str, steps: int, start: int) -> None:
-        """Note that a stage of `steps` steps begins, or goes on after `start` of them. Of several seeds its name says
-        which."""
+        """Note that a stage of `steps` steps begins, or is resumed after `start` of them. With several seeds, `name`
+        contains the seed."""
 
     def doing(self, step: int, what: str = "") -> None:
         """Report that `step` steps of the stage are done, and `what` delays the next one."""
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
-        """At each line of the log, ten steps after the last or fewer: their mean loss, and the rows trained on a second."""
+        """Note the mean loss since the last call, at most ten steps ago, and the rows trained on in a second."""
 
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
-        """Note a development score, x 100, after `step` steps; None: undefined. best: these weights are kept as the best."""
+        """Note a development score, x 100, after `step` steps; None: undefined. best: whether its weights are the best
+        yet."""
 
 
 EVENTS = {name: tuple(inspect.signature(method).parameters)[1:]
@@ -49,8 +50,8 @@ EVENTS = {name: tuple(inspect.signature(method).parameters)[1:]
 
 
 def checked_callbacks(callbacks: Any) -> list[TrainingCallback]:
-    """Return what a user gave as `callbacks`, one or several, as a list. Raises StsbenchError, one line, for what is no
-    callback, and for one with a method that would never be called."""
+    """Return the user's `callbacks`, one or several, as a list. Raises StsbenchError, one line, for an object that is not a
+    callback, and for a callback with a method that would never be called."""
     several = isinstance(callbacks, Iterable) and not any(hasattr(callbacks, name) for name in EVENTS)
     listed = list(callbacks) if several else [callbacks]
     for callback in listed:
@@ -87,12 +88,12 @@ def _check(callback: Any) -> None:
                 raise StsbenchError(
                     f"callbacks: {kind.__name__}.{name} must take ({', '.join(parameters)}): {error}"
                 ) from error
-            except ValueError:  # nothing is known of a compiled function
+            except ValueError:  # compiled functions may have no signature
                 break
 
 
 class Callbacks(TrainingCallback):
-    """Several, called one after another, outside of the training: nothing that they do in torch reaches it."""
+    """Several callbacks, called one after another; what they set or draw in torch does not change the training."""
 
     def __init__(self, callbacks: Sequence[TrainingCallback]) -> None:
         self._callbacks = callbacks
@@ -116,11 +117,11 @@ class Callbacks(TrainingCallback):
 
 
 class RunLog:
-    """log.jsonl of one run; `silent` for the processes that do not write it."""
+    """The log of one run, log.jsonl; `silent` in the processes that do not write it."""
 
     def __init__(self, path: Path, keep: int = 0, silent: bool = False) -> None:
-        """Open for appending after the first `keep` bytes; what stands behind them was written after the checkpoint that
-        the run goes on from, and will be written again."""
+        """Open the file and cut it after `keep` bytes: later lines were written after the checkpoint that the run is resumed
+        from, and will be written again. Raises StsbenchError."""
         self.path, self._stream = path, None
         if silent:
             return
@@ -144,7 +145,7 @@ class RunLog:
         return line
 
     def position(self) -> int:
-        """Return bytes written, all of them on the disk."""
+        """Return the number of bytes written, once all of them are on the disk."""
         if self._stream is None:
             return 0
         os.fsync(self._stream.fileno())
@@ -157,15 +158,13 @@ class RunLog:
 
 
 def trackers(names: Sequence[str]) -> list[str]:
-    """Return the names for accelerate's `log_with`, each once. Raises StsbenchError for one unknown or not installed.
-
-    accelerate itself passes over a tracker that is not installed without a word.
-    """
+    """Return the names for accelerate's `log_with`, each once. Raises StsbenchError for a tracker that is unknown or not
+    installed, which accelerate would silently ignore."""
     chosen = list(dict.fromkeys(names))
     for name in chosen:
         if name not in _MODULES:
             raise StsbenchError(f"unknown tracker '{name}'{did_you_mean(name, _MODULES)}; there are {', '.join(_MODULES)}")
-        # W&B writes into a folder named wandb/, which in the working folder looks like a package without a file of its own.
+        # find_spec takes a folder wandb/ of W&B's runs in the working folder for a namespace package: it has no origin
         if not any((spec := find_spec(module)) and spec.origin for module in _MODULES[name]):
             raise StsbenchError(f"the tracker {name} is not installed: pip install {_MODULES[name][0]}")
     return chosen
@@ -174,9 +173,8 @@ def trackers(names: Sequence[str]) -> list[str]:
 def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a train or dev line for `Accelerator.log(values, step)`, named STAGE/loss, STAGE/terms/NAME, ...
 
-    A dev score stands under its name, its blanks as dashes: main/sts-b-dev; a method's own numbers beside it under theirs.
-    {} for other lines. Steps start again in every stage, and W&B drops what is logged for an earlier step: add the steps
-    of the stages before.
+    A dev score has its own name, with dashes for blanks: main/sts-b-dev; further numbers of a method have theirs. Returns {}
+    for other lines. Steps start at 0 in every stage, and W&B drops values of earlier steps: add the steps of earlier stages.
     """
     if line["kind"] == "dev":
         more = {name: value for name, value in line.items() if name not in (*_OWN, "name", "score", "best")}
@@ -189,7 +187,7 @@ def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool]:
-    """Return a nested recipe as one level, training.learning_rate and so on, for `Accelerator.init_trackers`.
+    """Return a nested recipe as a flat mapping of dotted keys, such as training.learning_rate, for `init_trackers`.
 
     TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
     """

@@ -1,5 +1,5 @@
-"""Checkpoints from which a run goes on exactly: complete or absent, checked by digest, the newest sound one first. When one
-is written is said by `Loop` (loop.py)."""
+"""Checkpoints from which a run is resumed exactly: written whole or not at all, and checked by digests. `Loop` (loop.py)
+decides when to write one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from stsbench.torch_random import Generators
 from stsbench.training.engine.optimiser import Average
 from stsbench.training.engine.shards import load_state, whole_state
 
-_WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
+_WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors raise errors of their own for a full disk
 AVERAGE = "average.safetensors"
-KEPT = 2  # newest checkpoints, as one may turn out damaged, beside the last of each stage, which others may go on from
+KEPT = 2  # the newest checkpoints are kept, as one may be damaged; so is the last of each stage, for runs that start there
 
 
 @dataclass
 class Best:
-    """The best dev score so far and where its weights lie, below checkpoints/."""
+    """The best dev score so far, and the folder of its weights below checkpoints/."""
 
     score: float
     step: int
@@ -45,9 +45,9 @@ class Best:
 
 @dataclass
 class Position:
-    """Where a run stands. number, stage: of the stage; step: those done of its `steps`; log: bytes of the log that belong
-    to it; best: the best so far of what `selection.over` compares; seconds: of this stage, `seconds_before` of earlier ones;
-    unscored: what comes behind the step, its development score or the stage's end, is still to come.
+    """A position in a run. number, stage: the stage's number and name; step: how many of its `steps` are done; log: bytes of
+    the log up to it; best: the best score among the stages that `selection.over` names; seconds, seconds_before: time spent
+    in this stage and in earlier ones; unscored: whether the step's development score, or the stage's end, is still to come.
     """
 
     number: int
@@ -60,12 +60,12 @@ class Position:
     steps: int = 0
     processes: int = 1
     unscored: bool = False
-    inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256 (labels: names)
-    files: dict[str, str] = field(default_factory=dict)  # name -> sha256
+    inputs: dict[str, str] = field(default_factory=dict)  # the run's inputs -> sha256 (labels: names)
+    files: dict[str, str] = field(default_factory=dict)  # the checkpoint's files -> sha256
 
 
 class Checkpoints:
-    """The folder checkpoints/ of one run, which draws from `generators`, and from nothing else (Method says so)."""
+    """The folder checkpoints/ of one run, whose random numbers all come from `generators`."""
 
     def __init__(self, folder: Path, accelerator: Accelerator, generators: Generators) -> None:
         self.folder, self.accelerator, self.generators = folder, accelerator, generators
@@ -74,9 +74,9 @@ class Checkpoints:
         self, position: Position, method: torch.nn.Module, optimiser: Any, unlogged: dict[str, Any] | None = None,
         average: Average | None = None,
     ) -> None:
-        """Write a checkpoint of `position` beside the others, then delete what nothing needs any more.
+        """Write a checkpoint of `position`, then delete checkpoints and weights that are no longer needed.
 
-        unlogged: what this process knows of the steps since the log's last line, if there are some.
+        unlogged: this process's numbers of the steps since the log's last line, if any. Raises StsbenchError.
         """
         main, rank = self.accelerator.is_main_process, self.accelerator.process_index
         final = self.folder / f"{position.number}-{position.stage}-{position.step:08d}"
@@ -110,7 +110,7 @@ class Checkpoints:
             raise StsbenchError(f"cannot write the checkpoint {final}: {_reason(error)}") from error
 
     def save_best(self, stage: str, step: int, score: float, method: torch.nn.Module) -> Best:
-        """Keep these weights as the best. Older ones stay until a checkpoint knows of these."""
+        """Store these weights as the best. Earlier best weights stay until a checkpoint refers to the new ones."""
         best = Best(score, step, f"best-{stage}-{step:08d}", stage=stage)
         if self.accelerator.is_main_process:
             with _new_folder(self.folder / best.folder, f"write {self.folder / best.folder}") as building:
@@ -119,13 +119,14 @@ class Checkpoints:
         return best
 
     def newest(self) -> tuple[Position, Path] | None:
-        """Return the newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
+        """Return the newest checkpoint that is not damaged, None without one. Damaged checkpoints are skipped with a
+        warning."""
         return newest_whole(self.folder, warn=self.accelerator.is_main_process)
 
     def load(self, position: Position, path: Path, optimiser: Any, average: Average | None = None) -> dict[str, Any]:
-        """Load optimiser, the weights' mean and the generators' states as they were, what a checkpoint has beside weights;
-        return what was `unlogged`, {} for nothing. Of another number of processes each draws what it would from its start,
-        and has the means of what was unlogged."""
+        """Restore the optimiser, the weights' mean and the generators' states, and return what was `unlogged`, {} for
+        nothing. If the number of processes differs from the checkpoint's, generators keep their initial states, and the
+        means of what was unlogged are returned."""
         if average is not None:
             average.load(load_file(path / AVERAGE))
         stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
@@ -144,7 +145,7 @@ class Checkpoints:
         return mean
 
     def adopt(self, folder: Path, best: Best) -> None:
-        """Copy another run's best weights, from its checkpoints' `folder`. Raises StsbenchError where they are damaged."""
+        """Copy the best weights of another run, from its checkpoints' `folder`. Raises StsbenchError if they are damaged."""
         if not self.accelerator.is_main_process:
             return
         with _new_folder(self.folder / best.folder, f"copy {folder / best.folder} to {self.folder}") as building:
@@ -153,7 +154,7 @@ class Checkpoints:
                 raise StsbenchError(f"{folder / best.folder} is damaged: train that run anew")
 
     def load_randomness(self, path: Path) -> None:
-        """Load the generators' states, and float16's loss scale, as the next stage of one run would find them."""
+        """Restore the generators' states, and float16's loss scale, for the next stage of the run."""
         scale = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)["scaler"]
         if scale is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(scale)
@@ -164,7 +165,7 @@ class Checkpoints:
         self.generators.restore(states, self.accelerator.device)
 
     def load_best(self, best: Best, method: torch.nn.Module) -> None:
-        """Load the best weights into `method`. Raises StsbenchError where they are not what was written."""
+        """Load the best weights into `method`. Raises StsbenchError if the file was changed."""
         path = self.folder / best.folder
         if self.accelerator.is_main_process and sha256_file(path / "model.safetensors") != best.sha256:
             raise StsbenchError(f"{path} is damaged: the best weights are lost; start the run anew")
@@ -173,11 +174,11 @@ class Checkpoints:
     @staticmethod
     def load_weights(path: Path, method: torch.nn.Module) -> None:
         """Load the weights stored in `path` into `method`."""
-        load_model(method, str(path / "model.safetensors"))  # by way of the CPU: a GPU has no room for them twice
+        load_model(method, str(path / "model.safetensors"))  # via the CPU, as a GPU may not hold the weights twice
 
     @staticmethod
     def load_result(path: Path, method: torch.nn.Module) -> None:
-        """Load what the end of a stage gives into `method`: its weights, or their mean."""
+        """Load the result of a stage into `method`: the weights at its end, or their mean (training.average)."""
         Checkpoints.load_weights(path, method)
         if (path / AVERAGE).is_file():
             method.load_state_dict(load_file(path / AVERAGE), strict=False)
@@ -189,7 +190,7 @@ class Checkpoints:
         keep = {path.name for path in kept} | {position.best.folder if position.best else ""}
         for path in kept:
             try:
-                stored = _read_position(path)  # its content is checked by who goes on from it, which takes seconds
+                stored = _read_position(path)  # without checking digests, which takes seconds
             except (ValueError, TypeError, KeyError, OSError):
                 continue
             keep.add(stored.best.folder if stored.best else "")
@@ -204,7 +205,7 @@ def _mean(value: Any, *others: Any) -> Any:
 
 
 def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:
-    """Return the newest sound checkpoint in the folder checkpoints/, whoever wrote it; damaged ones are passed over."""
+    """Return the newest checkpoint in the folder checkpoints/ that is not damaged, of any run; None without one."""
     for path in reversed(_all(folder)):
         try:
             return _read(path), path
@@ -215,7 +216,7 @@ def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | Non
 
 
 def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
-    """Return the checkpoint at the end of a stage in the folder checkpoints/; None where it is not there, or damaged."""
+    """Return the checkpoint at the end of a stage in the folder checkpoints/; None if it is missing or damaged."""
     for path in reversed([path for path in _all(folder) if path.name.startswith(f"{number}-")]):
         try:
             position = _read(path)
@@ -227,7 +228,7 @@ def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Return whole checkpoints, oldest first: by the stage's number, then the step."""
+    """Return the complete checkpoints, oldest first: by the stage's number, then the step."""
     return sorted(path for path in folder.glob("[0-9]*-*") if (path / "position.json").is_file())
 
 
@@ -238,8 +239,8 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _new_folder(final: Path, doing: str) -> Iterator[Path]:
-    """Yield a folder to write into, which takes the place of `final` when all is written. StsbenchError where that fails;
-    doing: what then cannot be done."""
+    """Yield a folder to write into, which replaces `final` at the end of the block. Raises StsbenchError, with `doing` as
+    the action that failed."""
     building = final.with_name(f".{final.name}.tmp")
     try:
         shutil.rmtree(building, ignore_errors=True)
@@ -253,7 +254,7 @@ def _new_folder(final: Path, doing: str) -> Iterator[Path]:
 
 
 def _settle(building: Path, final: Path) -> None:
-    """Rename a finished folder to its name, in the place of an older one: of a stage's end before it was scored, say."""
+    """Rename a finished folder to its final name, replacing an older one (of a stage's end before it was scored, say)."""
     for path in building.iterdir():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -266,8 +267,7 @@ def _settle(building: Path, final: Path) -> None:
 
 
 def _read(path: Path) -> Position:
-    """Return what a checkpoint says, if its files are those that it names. Raises ValueError and others for a damaged
-    one."""
+    """Return a checkpoint's position and check its files' digests. Raises ValueError, or other errors, if it is damaged."""
     position = _read_position(path)
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
@@ -278,9 +278,9 @@ def _read(path: Path) -> Position:
 
 
 def _read_position(path: Path) -> Position:
-    """Return what a checkpoint says, whatever its files are."""
+    """Return a checkpoint's position, without checking the digests of its files."""
     text = (path / "position.json").read_text("utf-8")
-    Position(**parse_json(text))  # TypeError: a key that is none
+    Position(**parse_json(text))  # TypeError for an unknown key
     position = TypeAdapter(Position).validate_json(text, strict=True)
     named = [*position.files, *([position.best.folder] if position.best else [])]
     if stray := [name for name in named if Path(name).name != name]:

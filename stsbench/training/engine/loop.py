@@ -1,4 +1,4 @@
-"""The one loop: every method's every stage is trained here."""
+"""The training loop, which trains every stage of every method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stsbench.training.modules.backbone import method_backbones
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.batches import split_shares, stream, to_batch
 
-LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
+LOG_EVERY = 10  # steps in a line of the log: reading the loss after each step would wait for the device
 
 
 class LossError(StsbenchError):
@@ -39,10 +39,10 @@ class LossError(StsbenchError):
 
 
 class Loop:
-    """Trains one stage of `method` by the terms of `objective` (the method itself, or what a recipe puts around it).
+    """The training of one stage of a method by the terms of `objective` (the method itself, or a recipe's changes of it).
 
-    wrapped: the objective as the accelerator gives it back, and so is `optimiser`; whole: where the method has all of its
-    weights; stop: asked of this process.
+    wrapped: the objective after accelerate's `prepare`, as is `optimiser`; whole: gives access to the method with all of its
+    weights; stop: a request to this process.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class Loop:
         self.weights = [weight for weight in self.method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
         self.overflow = Overflow(optimiser.optimizer) if accelerator.scaler is not None else None
-        self._taken, self._done = steps_taken(optimiser), 0  # by the optimiser, in this stage: before, and tried since
-        # steps since then, and since the log's last line, that float16 overflowed in: numbers, or tensors not waited for
+        self._taken, self._done = steps_taken(optimiser), 0  # the optimiser's steps before this run, and those tried since
+        # steps in which float16 overflowed, in this stage and since the log's last line; tensors, so that no step waits
         self._all_skipped: int | torch.Tensor = 0
         self._skipped: int | torch.Tensor = 0
         self._since, self._rows_done = time.monotonic(), 0
-        self._began = self._saved = time.monotonic()  # the stage, without breaks; the last checkpoint
-        self._requested: torch.Tensor | None = None  # what the step before asked of several processes: a stop, a checkpoint
+        self._began = self._saved = time.monotonic()  # times of the stage's start, less interruptions, and last checkpoint
+        self._requested: torch.Tensor | None = None  # how many processes asked, after the last step, to stop or to save
 
     def run(self, position: Position, unlogged: Mapping[str, Any] = MappingProxyType({})) -> Position:
-        """From `position` to the stage's last step; the position there. unlogged: of its checkpoint (Checkpoints.load).
+        """Train from `position` to the stage's last step; return the position there. unlogged: from `Checkpoints.load`.
 
-        Raises LossError, with the step, for a loss or a gradient that is NaN or infinite; and what a signal raises, when a
-        checkpoint is written: behind a whole step, or at once where something is scored.
+        Raises LossError, with the step, for a loss or a gradient that is NaN or infinite. A signal raises its error after a
+        checkpoint is written: at the end of a step, or at once during scoring.
         """
         steps = self.stage.batches.steps
         if self.callback:
@@ -85,7 +85,7 @@ class Loop:
             if self.stage.labelled is not None:
                 batches = self.stage.labelled.batches
                 more = {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
-            if self.recipe.selection.over == "all" and self.selection is not None:  # the stages before count, too
+            if self.recipe.selection.over == "all" and self.selection is not None:  # the best may be of an earlier stage
                 best = position.best
                 more["best"] = best and {
                     "name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step
@@ -95,7 +95,7 @@ class Loop:
                 batch_size=self.settings.batch_size, seed=self.recipe.seed, **more,
             )
             if self.selection:
-                self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
+                self._dev(position, candidate=False)  # the score before training is logged, but is never the best
         self.wrapped.train()
         self._since, self._rows_done = time.monotonic(), 0
         self._restore(unlogged)
@@ -106,7 +106,7 @@ class Loop:
             done = position.step = step + 1
             if self.callback:
                 self.callback.doing(done)
-            # a development score, or the stage's end, comes behind the step
+            # whether a development score, or the stage's end, follows this step
             scored, saved = done % self.recipe.selection.every == 0 or done == steps, self._saved_after(done)
             position.unscored = scored
             if done % LOG_EVERY == 0 or scored or saved:
@@ -120,12 +120,12 @@ class Loop:
         return position
 
     def _saved_after(self, done: int) -> bool:
-        """Return whether a checkpoint is written behind a step, and its score, whatever the time."""
+        """Return whether a checkpoint is due after step `done` and its score, by the number of steps."""
         every = self.recipe.checkpoint_every or self.recipe.selection.every
         return done % every == 0 or done == self.stage.batches.steps
 
     def _complete(self, position: Position) -> None:
-        """Do what comes after a step: its score, the stage's end, a checkpoint."""
+        """Finish a step: score the encoder, log the stage's end, write a checkpoint, where these are due."""
         done = position.step
         if self.selection and position.unscored:
             regular = done % self.recipe.selection.every == 0
@@ -147,7 +147,7 @@ class Loop:
         self._saved, self._requested = time.monotonic(), None
 
     def _restore(self, unlogged: Mapping[str, Any]) -> None:
-        """Restore the steps since the log's last line, as they were when the checkpoint was written."""
+        """Restore the losses of steps since the log's last line, so that a resumed run writes the same lines."""
         device = self.accelerator.device
         self._gathered = [
             (step, {name: value.to(device) for name, value in terms.items()}, loss.to(device), norm.to(device))
@@ -158,8 +158,8 @@ class Loop:
             self._skipped = self._skipped.to(device)
 
     def _requests(self) -> tuple[bool, bool]:
-        """Return whether the processes stop here; whether the time has come for a checkpoint. Of several all have to know
-        the same, and what was asked a step ago is known without waiting for the device."""
+        """Return whether to stop now, and whether a checkpoint is due by the time. Several processes have to agree, and act
+        on the requests of the step before, which are known without waiting for the device."""
         minutes = self.recipe.checkpoint_minutes
         due = minutes is not None and time.monotonic() - self._saved >= 60 * minutes
         asked = self.stop.asked is not None
@@ -171,7 +171,7 @@ class Loop:
         return (False, False) if before is None else (bool(before[0]), bool(before[1]))
 
     def _stop(self) -> None:
-        """Let the signal act that was held back; of several processes all end, whichever was sent it."""
+        """Let the signal that was held back act. All processes end, even if only one of them was sent the signal."""
         self.stop.deliver()
         if self.accelerator.num_processes > 1:
             raise Terminated
@@ -179,8 +179,7 @@ class Loop:
     def _step(self, step: int) -> None:
         parts = self.stage.batches.step(step)
         batches = [self._batch(rows, step, number) for number, rows in enumerate(parts)]
-        # with its batches made, as this may wait for the step before; where it matters, steps that float16 overflowed in do
-        # not count
+        # int() may wait for the step before: hence after the batches are made, and not for adam torch, which ignores `taken`
         taken = self._taken + self._done - (0 if self.settings.adam == "torch" else int(self._all_skipped))
         set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), taken, self.settings)
         if step == 0:
@@ -197,7 +196,8 @@ class Loop:
             last = number == len(batches) - 1
             synchronised = nullcontext() if last else self.accelerator.no_sync(self.wrapped)
             with synchronised, nullcontext() if exact else autocast_once():
-                with self.accelerator.autocast() if self.accelerator.is_fsdp2 else nullcontext():  # which it has not then
+                # under FSDP2 accelerate does not wrap the forward pass in autocast
+                with self.accelerator.autocast() if self.accelerator.is_fsdp2 else nullcontext():
                     terms = calling(type(self.method), "forward", partial(self.wrapped, batch), during)
                 terms = check_terms(self.method, terms)
                 scaled, counted = self._scaled(terms)
@@ -224,7 +224,7 @@ class Loop:
             left_out = self.overflow.left_out(self.optimiser.step_was_skipped)
             self._skipped, self._all_skipped = self._skipped + left_out, self._all_skipped + left_out
         means = {}
-        for name, parts_of in values.items():  # a term that some of the passes lack is averaged over the others
+        for name, parts_of in values.items():  # a term that some passes lack is averaged over the passes that have it
             mean = torch.stack(parts_of).mean()
             mean = mean if len(parts_of) == len(batches) else mean * len(parts_of) / weights[name]
             means[name] = _of_some(mean, items[name])
@@ -232,7 +232,7 @@ class Loop:
         self._rows_done += sum(map(len, parts))
 
     def _check_chunk(self) -> None:
-        """Raise StsbenchError where training.chunk cuts no pass of any process."""
+        """Raise StsbenchError if training.chunk splits no forward pass of any process: it would have no effect."""
         cuts = any(backbone.chunked for backbone in method_backbones(self.method))
         chunked = torch.tensor(float(cuts), device=self.accelerator.device)
         if not bool(self.accelerator.reduce(chunked, "sum")):
@@ -242,7 +242,7 @@ class Loop:
             )
 
     def _counted(self, batches: list[Batch]) -> tuple[list[dict[str, int]], list[dict[str, float]]]:
-        """Of several forward passes what each counts, in this process, and its share of all."""
+        """Return, for several forward passes, the counts of each in this process, and their `part_shares`."""
         if len(batches) == 1:
             return [], []
         counts = [{**calling(type(self.method), "counts", partial(self.objective.counts, batch)), ROWS: len(batch)}
@@ -276,8 +276,8 @@ class Loop:
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
     def _scaled(self, terms: dict[str, Term]) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
-        """Return each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its
-        items; and how many these are."""
+        """Return each term scaled such that its mean over processes, which DDP computes, is the mean over all items; and the
+        number of all items of each term."""
         processes = self.accelerator.num_processes
         if processes == 1:
             return {name: term.value for name, term in terms.items()}, {name: term.count for name, term in terms.items()}
@@ -288,8 +288,8 @@ class Loop:
         return scaled, dict(zip(terms, total, strict=True))
 
     def _write(self, done: int) -> None:
-        """One line on the steps since the last one. Here, too, is where a loss that is NaN or infinite is noticed."""
-        # a method may draw its terms for each batch: the mean of one is over the steps that had it
+        """Write a line of the log on the steps since the last line. Raises LossError for a loss that is NaN or infinite."""
+        # a method may have other terms in other steps: the mean of a term is over the steps that have it
         names = list(dict.fromkeys(name for _, terms, *_ in self._gathered for name in terms))
         absent = self._gathered[0][2].new_tensor(math.nan)
         rows = [[loss, norm, *(terms.get(name, absent) for name in names)] for _, terms, loss, norm in self._gathered]
@@ -298,7 +298,7 @@ class Loop:
             values = self.accelerator.reduce(values, "mean")
         table = values.cpu()
         for (step, *_), (loss, norm) in zip(self._gathered, table[:, :2].tolist(), strict=True):
-            scaled = self.accelerator.scaler is not None  # which skips a step whose gradient overflowed float16
+            scaled = self.accelerator.scaler is not None  # the scaler skips steps with an infinite gradient
             if not math.isfinite(loss) or not (scaled or math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
                 raise LossError(f"{what} at step {step} of stage {self.stage.name}{self._last_good()}")
@@ -326,7 +326,7 @@ class Loop:
         self._tracked(line, done)
 
     def _check_weights(self, done: int) -> None:
-        """Raise LossError where a weight is NaN or infinite: such weights are not kept, whatever the loss before was."""
+        """Raise LossError if a weight is NaN or infinite, which a finite loss before the step does not exclude."""
         finite = torch.stack([local(weight.detach()).isfinite().all() for weight in self.weights]).all()
         if not everywhere(bool(finite), self.accelerator):
             raise LossError(f"a weight is NaN or infinite after step {done} of stage {self.stage.name}{self._last_good()}")
@@ -339,7 +339,7 @@ class Loop:
         return f": the last good checkpoint, step {position.step}, is kept in {folder}; lower training.learning_rate"
 
     def _dev(self, position: Position, candidate: bool) -> None:
-        """Score on development data, in the main process; keep the weights if they are the best so far."""
+        """Score the encoder on development data, in the main process. candidate: whether to keep the weights if best."""
         selection = self.selection
         assert selection is not None
         value, numbers = math.nan, dict[str, Any]()
@@ -360,11 +360,11 @@ class Loop:
             both = torch.tensor([value, float(stopped)], dtype=torch.float64, device=self.accelerator.device)
             value, stopped = broadcast(both).tolist()
         if stopped:
-            if 0 < position.step < self.stage.batches.steps:  # at the end there is one already
+            if 0 < position.step < self.stage.batches.steps:  # at the stage's end a checkpoint was already written
                 self._save(position)
             self._stop()
             return self._dev(position, candidate)
-        # one that is undefined, NaN, is below every other; weights that are not the mean yet are none to keep
+        # a score of NaN is undefined and never the best; nor are weights before the first that are averaged
         candidate = candidate and (self.average is None or self.average.count > 0)
         best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:
@@ -388,11 +388,11 @@ class Loop:
         self._since, self._rows_done = time.monotonic(), 0
 
     def _mean(self) -> AbstractContextManager[None]:
-        """Within, the method has the weights that are scored and kept."""
+        """Give the method, within the block, the weights that are scored and kept: their mean, with training.average."""
         return nullcontext() if self.average is None else self.average.swapped()
 
     def _averaged(self) -> dict[str, int]:
-        """Return what a line of the log says of the mean."""
+        """Return the entry of a log's line with the number of averaged steps, {} without training.average."""
         return {} if self.average is None else {AVERAGED: self.average.count}
 
     def _tracked(self, line: dict[str, Any], step: int) -> None:
@@ -401,7 +401,7 @@ class Loop:
 
 
 def _of_some(mean: torch.Tensor, items: int | torch.Tensor) -> torch.Tensor:
-    """Return a mean over so many items; NaN for none, which the log leaves out. A GPU is not waited for."""
+    """Return `mean`, or NaN, which the log leaves out, if it is over no items. Does not wait for a GPU."""
     if isinstance(items, torch.Tensor):
         return mean.masked_fill(items == 0, math.nan)
     return mean if items else torch.full_like(mean, math.nan)

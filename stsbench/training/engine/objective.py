@@ -1,9 +1,9 @@
-"""What gives the loop its terms: a method, and what a recipe's sections put around it.
+"""Objectives, which give the training loop the terms of the loss: a method, or a method changed by sections of the recipe.
 
-`semi`: labelled rows, too, NLI's cross-entropy beside the method's own loss, or in a stage before it (Wang and Lu 2022,
-DiffAug, Appendix C); which stages there are, and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`,
-`contrast`: a contrastive term of shortened vectors, without what a guide masks, or in further directions. `ranking`,
-`gor`: RankCSE's terms, or a regulariser, beside the method's own. `adaptive_layers`: all of it at earlier layers, too.
+`semi`: NLI's cross-entropy on labelled rows beside the method's loss, or in a stage before it (Wang and Lu 2022, DiffAug,
+Appendix C); its stages and their rows: training/recipes/method_plan.py. `matryoshka`, `guide`, `contrast`: contrastive terms
+of shortened vectors, without negatives that a guide masks, or in further directions. `ranking`, `gor`: RankCSE's terms, or a
+regulariser, beside the method's terms. `adaptive_layers`: all terms at earlier layers, too.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from stsbench.training.recipes.sections import (
 from stsbench.training.rows.batches import to_batch
 
 _TERM = "nli"
-MASKED = "masked"  # the share of the negatives, in the log
+MASKED = "masked"  # the share of masked negatives, in the log
 _BY_ROW = "guide cosines"
 _LAYERS, _DRAWN_LAYERS, _DRAWN_DIMS = "adaptive_layers", "adaptive layers", "matryoshka dims"
-_HEADS = ("head", "projector")  # what stands behind the pooled vector, in every method here
+_HEADS = ("head", "projector")  # attributes of methods with a module that is applied to pooled vectors
 
 
 class Around(nn.Module):
-    """An objective that changes another one: what it does not have itself is the other's."""
+    """An objective around another one, to which it passes all attributes that it does not define."""
 
     def __init__(self, method: Method, objective: Any) -> None:
         super().__init__()
@@ -67,8 +67,8 @@ class Around(nn.Module):
 class SemiSupervised(Around):
     """A method and a classifier of labelled pairs over its sentence vectors (`Method.vectors`, heads included).
 
-    forward gives the method's terms and alpha * cross-entropy, the term "nli"; of batches of labelled rows only, that term
-    alone. The classifier is a submodule of the method, "nli_classifier": it is saved, moved and optimised with it.
+    forward returns the method's terms and alpha * cross-entropy, the term "nli"; only that term for batches of labelled rows
+    only. The classifier is a submodule of the method, "nli_classifier", to be saved, moved and optimised with it.
     """
 
     def __init__(self, method: Method, semi: SemiSettings) -> None:
@@ -79,12 +79,12 @@ class SemiSupervised(Around):
         method.add_module("nli_classifier", NLIClassifier(std=std))
         self.semi = semi
         self.held_out_metric = method.held_out_metric
-        self.probe: Views | None = None  # two labelled rows, which show what the cross-entropy trains
+        self.probe: Views | None = None  # two labelled rows, to find out which weights the cross-entropy trains
         self.frozen: list[nn.Parameter] = []
 
     @property
     def classifier(self) -> NLIClassifier:
-        """Return the method's submodule."""
+        """Return the classifier, a submodule of the method."""
         return cast(NLIClassifier, self.method.nli_classifier)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
@@ -92,7 +92,7 @@ class SemiSupervised(Around):
         return nli_views(self.method, rows)
 
     def prepare_labelled(self, rows: Any) -> None:
-        """Make the classifier, by the width of the method's vectors and the number of labels."""
+        """Create the classifier's weights for the width of the method's vectors and the number of classes of `rows`."""
         some = rows.at(np.asarray(rows.rows)[:2])
         self.probe = self.labelled_views(some, np.random.default_rng(0))
         with borrowed(self.method):
@@ -101,8 +101,8 @@ class SemiSupervised(Around):
         self.classifier.set_shape(width, count_classes(rows))
 
     def start_stage(self, stage: str) -> None:
-        """In stage sup, freeze whatever the cross-entropy does not reach: DDP stops at a weight without gradient. In the
-        other stages the method decides, and the classifier is trained where it is used."""
+        """Freeze and unfreeze weights. In stage sup, weights that the cross-entropy does not reach are frozen, as DDP fails
+        for a weight without gradient; in other stages the method decides, and the classifier is trained if it is used."""
         for weight in self.frozen:
             weight.requires_grad_(True)
         self.frozen = []
@@ -110,7 +110,7 @@ class SemiSupervised(Around):
         if not sup:
             self.method.start_stage(stage)
         self.classifier.requires_grad_(sup or self.semi.procedure != "sup-unsup")
-        # held-out labelled rows have nothing but a loss, whatever the method's rows are scored by
+        # the method's metric is not defined on labelled rows, only the loss is
         self.held_out_metric = "loss" if sup else self.method.held_out_metric
         if sup:
             self.frozen = self._unreached()
@@ -130,7 +130,7 @@ class SemiSupervised(Around):
         return {**terms, _TERM: Term(term.value, term.count, self.semi.alpha)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Return the method's, and of the cross-entropy the labelled rows that go with the batch."""
+        """Return the method's counts, and the number of labelled rows of the batch for the cross-entropy."""
         if batch.labelled_only:
             return {}
         labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
@@ -156,22 +156,22 @@ class SemiSupervised(Around):
 
 
 class Wrapped(Around):
-    """An objective whose contrastive terms are those of `Wrapping`, under the same names and weights.
+    """An objective whose contrastive terms are changed by `Wrapping`; their names and weights stay.
 
-    One forward pass of the encoder gives all of them. Other terms of the loss, a queue's vectors and a ranking by teachers
-    are as without: they read whole vectors, but for the queue's, which are shortened with the others.
+    One forward pass of the encoder gives all of them. Other terms of the loss and a ranking by teachers are unchanged, of
+    whole vectors; a queue's vectors are shortened with those of the batch.
     """
 
     def __init__(
         self, method: Method, objective: Method | SemiSupervised, matryoshka: MatryoshkaSettings | None,
         guide: GuideSettings | None, contrast: ContrastSettings | None = None,
     ) -> None:
-        """Raise StsbenchError, one line, where shortened vectors would not be those that are tested."""
+        """Raise StsbenchError, one line, if the vectors that are shortened in training are not those that are tested."""
         super().__init__(method, objective)
         self.matryoshka, self.guide, self.contrast = matryoshka, guide, contrast
         if guide is not None and contrast is not None:
             raise StsbenchError("contrast: a guide says what is a negative, in directions of its own: set one to null")
-        self.own_labels = method.needs(method.options).labelled == "only"  # else such a batch is of recipe.semi
+        self.own_labels = method.needs(method.options).labelled == "only"  # else labelled-only batches are recipe.semi's
         self.rule: GuideRule | None = None
         self.reader: Teachers | None = None
         if matryoshka is not None:
@@ -186,12 +186,12 @@ class Wrapped(Around):
             self.reader = Teachers([(guide.model, guide.settings, 1.0)], "guide.model", method.backbone.offline)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the objective's, the guide's cosines of the texts as the data give them, whatever the views change in
-        them, and the dims of this step."""
+        """Return the objective's views, with the guide's cosines of the data's texts, without the views' changes, and the
+        dims of this step."""
         return self._add_dims(self._guided(self.objective.views(rows, rng), rows, rng), rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the objective's, and the dims of this step."""
+        """Return the objective's views of labelled rows, with the dims of this step."""
         return self._add_dims(self.objective.labelled_views(rows, rng), rng)
 
     def _add_dims(self, views: Views, rng: np.random.Generator) -> Views:
@@ -208,7 +208,7 @@ class Wrapped(Around):
         if len(views.tokens[0]) != len(rows.rows):
             raise StsbenchError("guide: it masks rows, and this method makes other texts of them: set it to null")
         reader = self._loaded()
-        if self.guide.dropout:  # by the batch's own random numbers: the same in every process and after a resumption
+        if self.guide.dropout:  # drawn from the batch's generator, to be the same in every process and in a resumed run
             reader = reader.with_dropout(int(rng.integers(2**31)))
         anchors, *others = [rows.texts(role) for role in rows.roles if role not in ("label", "score")]
         if not others:
@@ -220,19 +220,19 @@ class Wrapped(Around):
             views.by_row[_BY_ROW] = [reader.similarities(anchors, anchors)]
             return views
         positives, *negatives = others
-        # of anchors with positives, each block of hard negatives, and anchors
+        # the cosines of anchors are with positives, each block of hard negatives, and anchors, in this order
         columns = [text for block in (positives, *negatives, anchors) for text in block]
         blocks = [reader.similarities(anchors, columns), reader.similarities(positives, positives)]
         views.by_row[_BY_ROW] = [np.concatenate(blocks, axis=1)]
         return views
 
     def inputs(self) -> dict[str, str]:
-        """Return the objective's, and the guide by its fingerprint."""
+        """Return the objective's inputs, and the guide's fingerprint."""
         guide = {} if self.reader is None else {"guide": next(iter(self._loaded().fingerprints().values()))}
         return {**self.objective.inputs(), **guide}
 
     def notes(self) -> list[str]:
-        """Return the objective's, which the guide is, and what of a vector is trained."""
+        """Return the objective's notes, and lines on the guide's name and pooler and on matryoshka's dims."""
         lines: list[str] = self.objective.notes()
         if self.reader is not None:
             spec = self._loaded().encoders[0].spec
@@ -246,7 +246,7 @@ class Wrapped(Around):
         return lines
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return the objective's terms."""
+        """Return the objective's terms, wrapped, and with a guide the share of masked negatives as a term of weight 0."""
         dims = self.matryoshka.pairs if self.matryoshka is not None else ()
         if _DRAWN_DIMS in batch.by_row:
             dims = tuple(dims[number] for number in sorted(_read_draw(batch, _DRAWN_DIMS)))
@@ -271,11 +271,11 @@ class Wrapped(Around):
 
 
 def _check_head(method: Method) -> None:
-    """Raise StsbenchError for a head that the loss has and the tested encoder has not: it mixes the numbers of a vector, so
-    that the first of what the loss compares say nothing of the first of what is tested."""
+    """Raise StsbenchError for a head that training uses and the test drops: it mixes a vector's numbers, so that training
+    the first numbers of its output does not train the first numbers of the tested vector."""
     for name in _HEADS:
         head = getattr(method, name, None)
-        if not isinstance(head, nn.Module) or isinstance(head, LMHead):  # no sentence vector passes through one of tokens
+        if not isinstance(head, nn.Module) or isinstance(head, LMHead):  # an LMHead takes states of tokens, not vectors
             continue
         weights = {weight.data_ptr() for weight in head.parameters()}
         tested = method.inference()
@@ -292,11 +292,11 @@ def _check_head(method: Method) -> None:
 
 
 class FurtherTerms(Around):
-    """An objective, and terms over the vectors that it contrasts: "ranking" and "consistency", of its first contrastive
-    term, by the section `ranking`, "gor" by that section.
+    """An objective with further terms of the vectors that it contrasts: "ranking" and "consistency", of its first
+    contrastive term, by the section `ranking`, and "gor" by the section `gor`.
 
-    These are the vectors of the same forward pass, under the same dropout masks, heads included: simcse with the section
-    `ranking` is rankcse to the last bit. Nothing here has a weight.
+    The vectors are of the same forward pass, with the same dropout masks, after heads: simcse with the section `ranking` is
+    rankcse to the last bit. No weights are added.
     """
 
     def __init__(
@@ -309,20 +309,20 @@ class FurtherTerms(Around):
         self.section = "gor" if ranking is None else "ranking"  # for messages
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the objective's, and the teachers' similarities."""
+        """Return the objective's views, with the teachers' similarities."""
         views: Views = self.objective.views(rows, rng)
         return views if self.ranking is None else self.ranking.add_to(views, rows)
 
     def inputs(self) -> dict[str, str]:
-        """Return the objective's, and the teachers."""
+        """Return the objective's inputs, and the teachers' fingerprints."""
         return {**self.objective.inputs(), **({} if self.ranking is None else self.ranking.inputs())}
 
     def notes(self) -> list[str]:
-        """Return the objective's, and which the teachers are."""
+        """Return the objective's notes, and a line for each teacher."""
         return [*self.objective.notes(), *([] if self.ranking is None else self.ranking.notes())]
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return the terms of the loss; of batches of labelled rows only, the objective's."""
+        """Return the objective's terms and the further terms; for batches of labelled rows only, just the objective's."""
         with watched() as calls:
             terms: dict[str, Term] = self.objective(batch)
         if batch.labelled_only:
@@ -345,14 +345,15 @@ class FurtherTerms(Around):
 
 
 class AdaptiveLayers(Around):
-    """An objective whose terms are computed from the states of the last layer and of some before it, by one pass.
+    """An objective whose terms are computed from the last layer and from some earlier layers, in one forward pass.
 
-    Each is the sum over layers of weight * value; the term "adaptive_layers" is the divergence of earlier vectors from the
-    last one's. Source: Li et al. (2024), 2D Matryoshka Sentence Embeddings; sentence-transformers' AdaptiveLayerLoss.
+    Each term is the sum over layers of weight * value; the term "adaptive_layers" is the divergence of earlier layers'
+    vectors from the last layer's. Source: Li et al. (2024), 2D Matryoshka Sentence Embeddings; sentence-transformers'
+    AdaptiveLayerLoss.
     """
 
     def __init__(self, method: Method, objective: Any, settings: AdaptiveLayersSettings) -> None:
-        """Raise StsbenchError, one line, where a layer cannot stand for the last."""
+        """Raise StsbenchError, one line, for a pooler or method with which earlier layers cannot replace the last."""
         super().__init__(method, objective)
         self.settings, pooler = settings, method.backbone.pooler
         self.layers = int(method.backbone.model.config.num_hidden_layers)
@@ -364,15 +365,15 @@ class AdaptiveLayers(Around):
             raise StsbenchError(f"adaptive_layers.per_step {settings.per_step}: {self.layers} layers are before the last")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the objective's, and the layers of this step, the same in every process."""
+        """Return the objective's views, with the layers of this step, the same in every process."""
         return _draw(self.objective.views(rows, rng), _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """Return the same of labelled rows."""
+        """Return the objective's views of labelled rows, with the layers of this step."""
         return _draw(self.objective.labelled_views(rows, rng), _DRAWN_LAYERS, self.layers, self.settings.per_step, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """Return the terms of the loss."""
+        """Return the terms, summed over layers, and the term "adaptive_layers"."""
         backbone, settings, layers = self.method.backbone, self.settings, _read_draw(batch, _DRAWN_LAYERS)
         states = LayerStates(self.layers)
         backbone.layer_states = states
@@ -401,37 +402,36 @@ class AdaptiveLayers(Around):
         return (wide(torch.cat(states.vectors)) / self.settings.kl_temperature).softmax(1).detach()
 
     def _divergence(self, states: LayerStates, target: torch.Tensor) -> torch.Tensor:
-        """Return temperature * KL of the last layer's vectors from this one's, the mean over vectors."""
+        """Return temperature * KL(last layer || this layer) of the softmax of vectors, the mean over vectors."""
         vectors = wide(torch.cat(states.vectors)) / self.settings.kl_temperature
         total = nn.functional.kl_div(vectors.log_softmax(1), target, reduction="sum")
         return self.settings.kl_temperature * total / max(len(target), 1)
 
 
 def _draw(views: Views, name: str, count: int, per_step: int | None, rng: np.random.Generator) -> Views:
-    """Return the views with `per_step` of the numbers below `count`, all for None, the same in every process."""
+    """Return the views with `per_step` numbers drawn below `count` (None: all of them), the same in every process."""
     drawn = np.arange(count) if per_step is None else rng.choice(count, per_step, replace=False)
     views.by_row[name] = [np.tile(drawn.astype(np.float32), (len(views.tokens[0]), 1))]
     return views
 
 
 def _read_draw(batch: Batch, name: str) -> list[int]:
-    """Return what `_draw` added."""
+    """Return the numbers that `_draw` added under `name`."""
     drawn = batch.by_row[name]
     return [int(number) for number in drawn[0].tolist()] if len(drawn) else [0] * drawn.shape[1]
 
 
 def _layer_weight(layer: int, weighting: str) -> float:
-    """Return what a layer's loss counts beside others, from 0, the embeddings."""
+    """Return the weight of a layer's loss. layer: counted from 0, the embeddings."""
     return {"uniform": 1.0, "log": 1 / (1 + math.log(1 + layer)), "linear": 1 / (1 + layer)}[weighting]
 
 
-Objective = Method | SemiSupervised | Wrapped | FurtherTerms | AdaptiveLayers  # what gives the loop its terms
+Objective = Method | SemiSupervised | Wrapped | FurtherTerms | AdaptiveLayers  # the types that `Loop` trains
 
 
 def make_objective(plan: MethodPlan, method: Method) -> Objective:
-    """Return the method itself; with recipe.semi and its classifier, with recipe.matryoshka, recipe.guide and
-    recipe.contrast around its contrastive terms, with recipe.ranking and its teachers, and recipe.gor, all of it at the
-    layers of recipe.adaptive_layers. In this order: a ranking and the regulariser are of whole vectors and of all texts."""
+    """Return the method, wrapped by the recipe's sections, from the inside out: semi; matryoshka, guide and contrast;
+    ranking and gor, which read whole vectors of all texts and are therefore outside of those three; adaptive_layers."""
     inner = method if plan.semi is None else SemiSupervised(method, plan.semi)
     wraps = {name: plan.around.get(name) for name in ("matryoshka", "guide", "contrast")}
     terms = {name: plan.around.get(name) for name in ("ranking", "gor")}

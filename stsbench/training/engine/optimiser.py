@@ -1,6 +1,5 @@
-"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it; RMSprop (Hinton 2012)
-as torch and TensorFlow have it; the rate over the steps; the mean of the weights over them (training.average), which
-torch.optim.swa_utils computes."""
+"""Optimisers: AdamW (Loshchilov and Hutter 2019) in the forms of torch, transformers' trainer and the first BERT, and
+RMSprop (Hinton 2012); learning-rate schedules; and weight averaging (training.average), by torch.optim.swa_utils."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_a
 from stsbench.errors import StsbenchError
 from stsbench.training.recipes.sections import AverageSettings, TrainingSettings
 
-_RATIO = 32  # slanted: of the highest rate to the lowest
+_RATIO = 32  # of the highest rate to the lowest in the slanted schedule
 
 
 def make_optimiser(
     module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
 ) -> torch.optim.Optimizer:
-    """Return training.optimizer over the trainable weights; no weight decay on biases and normalisation weights, unless
-    training.weight_decay_on is "all". AdamW is fused where torch can.
+    """Return the optimiser training.optimizer of the trainable weights, without weight decay on biases and normalisation
+    weights, unless training.weight_decay_on is "all". AdamW is fused where torch supports it.
 
-    RMSprop: v = rho v + (1 - rho) g^2, and w = w - rate g / (sqrt(v) + epsilon), without momentum, v starting at 0. That
-    of torch and that of TensorFlow 2 (tf.optimizers.RMSprop) are this one; what differs are the defaults of rho (0.99, 0.9)
-    and epsilon (1e-8, 1e-7). Weight decay, which TensorFlow's lacks, is added to the gradient.
+    RMSprop: v = rho v + (1 - rho) g^2, and w = w - rate g / (sqrt(v) + epsilon), without momentum, v starting at 0. torch
+    and TensorFlow 2 (tf.optimizers.RMSprop) both compute this, with other defaults of rho (0.99, 0.9) and epsilon (1e-8,
+    1e-7). Weight decay, which TensorFlow lacks, is added to the gradient.
     rates: prefix of parameter names -> multiple of the learning rate, which `set_step` applies.
     """
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
@@ -50,7 +49,7 @@ def make_optimiser(
 
 
 def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings: TrainingSettings) -> None:
-    """Before a step: every group of weights its multiple of `rate`, and of AdamW the constants of training.adam.
+    """Set each parameter group's learning rate, its multiple of `rate`, and training.adam's constants, before a step.
 
     taken: steps taken before, t - 1. torch divides by sqrt(v / (1 - beta2^t)) + eps. The AdamW that transformers had, and
     the papers' trainers used, divides by (sqrt(v) + eps) / sqrt(1 - beta2^t), which is torch's with eps / sqrt(1 -
@@ -69,10 +68,10 @@ def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings
 
 
 class Overflow:
-    """Which steps float16 overflowed in, whose update is left out.
+    """Detection of steps that are skipped because float16 overflowed.
 
-    torch's GradScaler does not call `step` of most optimisers then, and accelerate notices that. A fused one is called, with
-    a tensor `found_inf` by which its kernel leaves the weights as they are: accelerate takes every step of it for taken.
+    For such a step torch's GradScaler does not call `step` of most optimisers, which accelerate notices. A fused optimiser
+    is called, with a tensor `found_inf` by which its kernel leaves the weights unchanged, and accelerate counts the step.
     """
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
@@ -80,7 +79,7 @@ class Overflow:
         optimiser.register_step_pre_hook(self._note)
 
     def left_out(self, skipped: bool) -> int | torch.Tensor:
-        """Return 1 if the last step was left out, else 0; of a fused optimiser a tensor, so that nobody waits for the
+        """Return 1 if the last step was skipped, else 0; for a fused optimiser as a tensor, so as not to wait for the
         device.
 
         skipped: accelerate's `step_was_skipped`.
@@ -93,13 +92,13 @@ class Overflow:
 
 
 def steps_taken(optimiser: torch.optim.Optimizer) -> int:
-    """Return how many steps an optimiser has taken, those that float16 overflowed in not counted."""
+    """Return how many steps an optimiser has taken, without those in which float16 overflowed."""
     return max((int(state["step"]) for state in optimiser.state.values() if "step" in state), default=0)
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
-    """Return the rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0, constant, or by
-    milestones.
+    """Return the learning rate of step `step` (from 0) of `steps`: a linear warm-up from 0, then linear decay to 0, a
+    constant rate, or milestones.
 
     piecewise: rates[i] from step milestones[i] on, learning_rate before the first. slanted: the triangle of Howard and Ruder
     (2018), ULMFiT, Eq. 3, with ratio 32: from 1/32 of the rate up to it at the cut, and down to 1/32 at the last step; steps
@@ -120,7 +119,7 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
 
 
 def warmup_steps(steps: int, settings: TrainingSettings) -> float:
-    """Return the steps, of `steps`, that the rate goes up in."""
+    """Return how many of `steps` are the warm-up, of which training.warmup is the number or, below 1, the share."""
     share = 0 < settings.warmup < 1
     if settings.schedule == "slanted":
         return int(settings.warmup * steps if share else settings.warmup)
@@ -128,7 +127,7 @@ def warmup_steps(steps: int, settings: TrainingSettings) -> float:
 
 
 def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: int) -> float:
-    """Return training.warmup of a stage of `steps`: one in steps shrinks as they do where max_steps shortened the recipe."""
+    """Return training.warmup of a stage of `steps`: a number of steps is scaled down if max_steps shortened the recipe."""
     meant = settings.warmup_of
     if meant is None or settings.warmup < 1:
         return settings.warmup
@@ -136,13 +135,13 @@ def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: in
     return math.ceil(settings.warmup * steps / whole) if steps < whole else settings.warmup
 
 
-_COUNT = "n_averaged"  # as torch calls it; stored beside the weights
+_COUNT = "n_averaged"  # torch's name of the count, under which it is stored with the weights
 
 
 class Average:
-    """The mean of a method's trainable weights after those steps of a stage that `settings` name.
+    """The mean of a method's trainable weights after the steps of a stage that `settings` select.
 
-    Buffers and weights that are not trained are those of the moment; of backbone.lora the factors are averaged.
+    Buffers and frozen weights are not averaged; with backbone.lora the low-rank factors are.
     """
 
     def __init__(self, method: nn.Module, settings: AverageSettings, steps: int) -> None:
@@ -156,23 +155,23 @@ class Average:
 
     @property
     def count(self) -> int:
-        """Return of how many steps' weights this is the mean, 0 before the first."""
+        """Return how many steps the mean is over, 0 before the first."""
         return int(self._mean.n_averaged)
 
     def update(self, step: int) -> None:
-        """Take in the weights after a step, if it is one of those that are averaged."""
+        """Add the current weights to the mean, if `step` is one of the averaged steps."""
         if step in self._steps:
             self._mean.update_parameters(self._weights)
 
     def swap(self) -> None:
-        """Exchange the method's weights for the mean, or back. Nothing before the first step that is averaged."""
+        """Exchange the method's weights and the mean. Does nothing before the first averaged step."""
         if self.count:
             for weight, mean in zip(self._weights, self._mean.parameters(), strict=True):
                 weight.data, mean.data = mean.data, weight.data
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Within, the method's weights are the mean."""
+        """Give the method the mean as its weights within the block."""
         self.swap()
         try:
             yield
@@ -180,12 +179,12 @@ class Average:
             self.swap()
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the mean by the names of the method's weights, and how many steps it is of."""
+        """Return the mean by the names of the method's weights, and the number of steps it is over."""
         means = dict(zip(self._names, self._mean.parameters(), strict=True))
         return {_COUNT: self._mean.n_averaged, **{name: mean.detach() for name, mean in means.items()}}
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state that `state` returned."""
         self._mean.n_averaged.copy_(state[_COUNT])
         with torch.no_grad():
             for name, mean in zip(self._names, self._mean.parameters(), strict=True):
@@ -193,7 +192,7 @@ class Average:
 
 
 def averaged_steps(settings: AverageSettings, steps: int) -> range:
-    """Return those of a stage's steps, from 1, after which the weights are averaged. StsbenchError for fewer than two."""
+    """Return the steps of a stage, from 1, whose weights are averaged. Raises StsbenchError for fewer than two."""
     after = int(settings.after * steps if settings.after < 1 else settings.after)
     averaged = range(after - after % settings.every + settings.every, steps + 1, settings.every)
     if len(averaged) < 2:

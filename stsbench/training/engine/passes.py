@@ -1,6 +1,5 @@
-"""The forward passes of a step: before the first, whether the two views of a row are two vectors, as without dropout they
-often are not; with training.accumulate, what each pass counts, so that they have one pass's gradient; and layers
-that are computed again in the place of being kept."""
+"""The forward passes of a step: a check that the two views of a row differ, as they do not without dropout; weights of
+passes under training.accumulate, by which they have the gradient of a single pass; and gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.recipe import Recipe
 
-_SAME = 1e-5  # times a vector's length: rounding, where one row stands elsewhere in the batch
-ROWS = ""  # the key of the terms whose count goes with the rows
+_SAME = 1e-5  # vectors nearer than this share of their length are equal: rounding depends on the place in the batch
+ROWS = ""  # the key of the number of rows, which is the count of most terms
 
 
 def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: Accelerator, stage: str) -> None:
-    """Raise StsbenchError, with the reason, where the first two views of every row are one vector.
+    """Raise StsbenchError, with the reason, if the first two views of every row have equal vectors.
 
-    A recipe that says backbone.dropout 0 wants it so (SimCSE's ablation of dropout). Nothing of the method is changed, and
-    no random number is drawn.
+    A recipe with backbone.dropout 0 is not checked: equal vectors are intended (SimCSE's ablation of dropout). The method
+    and the random states are left unchanged.
     """
     if batch.views < 2 or batch.labelled_only or recipe.backbone.dropout == 0:
         return
     n = len(batch)
     equal = torch.equal(batch.ids[:n], batch.ids[n : 2 * n]) and torch.equal(batch.mask[:n], batch.mask[n : 2 * n])
-    if not everywhere(equal, accelerator):  # texts that differ; what follows may need every process
+    if not everywhere(equal, accelerator):  # all processes have to agree, as `view_vectors` may need every one of them
         return
     if everywhere(_one_vector(method, batch), accelerator):
         reason = why(recipe, method.backbone)
@@ -42,7 +41,7 @@ def check_two_views(method: Method, recipe: Recipe, batch: Batch, accelerator: A
 
 
 def why(recipe: Recipe, backbone: Backbone) -> str:
-    """Return what of dropout a backbone lacks, and what to do."""
+    """Return why a backbone has no dropout, and what to change, for an error."""
     model, rate, config = recipe.backbone.model, recipe.backbone.dropout, backbone.model.config
     rates = dropout_rates(config)
     if not rates:
@@ -56,7 +55,7 @@ def why(recipe: Recipe, backbone: Backbone) -> str:
 def _one_vector(method: Method, batch: Batch) -> bool:
     buffers = {name: buffer.clone() for name, buffer in method.named_buffers()}
     try:
-        # float32: rounding to 16 bits may differ from row to row by as much as a little dropout
+        # float32, as rounding to 16 bits may change rows by as much as a low dropout rate
         with forked(), torch.no_grad(), torch.autocast(batch.ids.device.type, enabled=False):
             views = calling(type(method), "view_vectors", lambda: method.view_vectors(batch))
     finally:
@@ -69,7 +68,7 @@ def _one_vector(method: Method, batch: Batch) -> bool:
 
 
 def everywhere(value: bool, accelerator: Accelerator) -> bool:
-    """Return whether it is so in every process."""
+    """Return whether `value` is true in every process."""
     if accelerator.num_processes == 1:
         return value
     vote = torch.tensor(float(value), device=accelerator.device)
@@ -79,11 +78,11 @@ def everywhere(value: bool, accelerator: Accelerator) -> bool:
 def part_shares(
     counts: Sequence[Mapping[str, int]], reduce: Callable[[torch.Tensor], torch.Tensor] | None = None
 ) -> list[dict[str, float]]:
-    """For each forward pass, under a term's name, its count over the mean count of the passes that have the name. counts: of
-    each, under a term's name, what `Method.counts` says; under ROWS its rows, of this process.
+    """Return weights of terms for each forward pass: a term's count over its mean count in the passes that have it. counts:
+    for each pass, in this process, what `Method.counts` returned by the terms' names, and the number of rows under ROWS.
 
-    A term's mean over all items of a step is the mean of its values times these. Equal counts give exactly 1. reduce: the
-    sum over all processes, where there are several.
+    The mean of a term's values times these weights is its mean over all items of a step. Equal counts give exactly 1.
+    reduce: sums a tensor over the processes, if there are several.
     """
     names = sorted({name for counted in counts for name in counted})
     table = torch.tensor([[float(counted.get(name, 0)) for name in names] for counted in counts])
@@ -98,14 +97,14 @@ def part_shares(
 
 
 class CountCheck:
-    """Notices a term whose count is another than was known before the pass: weights by it would be wrong."""
+    """A check that counts of terms are proportional to those known before the passes, by which terms are weighted."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self._first: dict[str, tuple[int, tuple[int, ...]]] = {}  # term -> its count, what was known of it
+        self._first: dict[str, tuple[int, tuple[int, ...]]] = {}  # term -> its count in a first pass, and the known counts
 
     def __call__(self, terms: Mapping[str, Term], counts: Mapping[str, int], batch: Batch) -> None:
-        """For each pass. Raises StsbenchError where the counts of a term do not go with what was known of them."""
+        """Check the terms of a pass. Raises StsbenchError for a term whose count is not proportional to the known count."""
         for name, term in terms.items():
             # with training.gather simcse a process has the loss of all rows
             known = (counts[name],) if name in counts else (len(batch), batch.shares.total)
@@ -119,8 +118,8 @@ class CountCheck:
 
 
 def checkpoint_layers(model: Any, name: str) -> None:
-    """Let transformers compute the layers of `model` again for their gradient, in the place of keeping what is between them.
-    EncoderError, one line, where it cannot."""
+    """Switch on transformers' gradient checkpointing in `model`: layers are computed again in the backward pass instead of
+    keeping their activations. Raises EncoderError, one line, if the model does not support it."""
     if not getattr(model, "supports_gradient_checkpointing", False):
         what = f"the layers of {name}, a {type(model).__name__}, cannot be computed again"
         raise EncoderError(f"backbone.gradient_checkpointing: {what}: set it to none")
@@ -128,8 +127,8 @@ def checkpoint_layers(model: Any, name: str) -> None:
 
 
 def draw_repeatedly(method: nn.Module, offload: bool = False) -> None:
-    """Where transformers computes layers again for their gradient, let it draw the same dropout masks again; offload: from
-    states that wait in the CPU's memory."""
+    """Make transformers' gradient checkpointing draw the same dropout masks when it computes a layer again. offload: whether
+    the states between layers are kept in the CPU's memory."""
     for part in method.modules():
         if getattr(part, "gradient_checkpointing", False):
             again = _offloaded if offload else checkpointed

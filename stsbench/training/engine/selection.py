@@ -1,4 +1,4 @@
-"""Development scores during training: which encoder is kept is decided on these, never on test data."""
+"""Development scores during training, which decide which encoder is kept; test data never do."""
 
 from __future__ import annotations
 
@@ -34,25 +34,24 @@ from stsbench.training.engine.objective import Objective
 from stsbench.training.recipes.sections import AVG_STS, AVG_STS_SETS, LABELLED_PAIRS, OWN_PAIRS
 
 Score = Callable[[Inference], float]
-UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
-AVERAGED = "averaged"  # there, too: of how many steps' weights the mean is scored
-# of the log's line of a dev score
+# keys of the log's lines with a dev score
+UNDEFINED = "undefined"  # why a score is undefined
+AVERAGED = "averaged"  # the number of steps over which the scored weights are averaged
 DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders", UNDEFINED, AVERAGED}
 
 
 def live_encoder(inference: Inference, name: str) -> LiveEncoder:
-    """Return the encoder that would be tested if training ended now, up to the model's position limit, on its device,
-    float32.
+    """Return an encoder with the current weights, for texts up to the model's position limit, on its device, in float32.
 
-    Make it after the model is on its device. It reads the weights at every use and leaves modes, gradients, random states
-    and tokenizer alone; nothing is cached.
+    Call it after the model was moved to its device. The encoder reads the weights at every use and leaves modes, gradients,
+    random states and tokenizer unchanged; nothing is cached.
     """
     parts = Parts(inference.model, inference.tokenizer, inference.dense, inference.token_pooler, inference.prompt)
     return LiveEncoder(parts, pooler=inference.pooler, name=name)
 
 
 class Selection:
-    """One way of scoring a method on development data. name: as in a recipe's selection.by; the more, the better."""
+    """A development score of a method, higher is better. name: as in a recipe's selection.by."""
 
     def __init__(
         self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
@@ -60,7 +59,7 @@ class Selection:
     ) -> None:
         """Read the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
 
-        held_out: what gives the loss, and the batches that it is of. tests: the user's sets that the run is tested on.
+        held_out: the objective and its batches of held-out rows. tests: the user's sets that the run is tested on.
         """
         self.sample = sample and name != "held-out" and not name.startswith((OWN_PAIRS, LABELLED_PAIRS))
         self.name = f"{name} (sample)" if self.sample else name
@@ -84,7 +83,7 @@ class Selection:
             prefix = OWN_PAIRS if (scored := name.startswith(OWN_PAIRS)) else LABELLED_PAIRS
             read: Callable[[Path], PairSet] = read_scored_pairs if scored else read_labelled_pairs
             data = read(Path(name.removeprefix(prefix)).expanduser())
-            self.name = f"{prefix}{data.task}"  # a log does not say in which folder
+            self.name = f"{prefix}{data.task}"  # without the file's folder, which is private to the machine
             known = available_tests(PAIRED_TESTS, data_dir=data_dir, sample=sample)[0]
             users = [test for test in self._tests if isinstance(test, PairSet)]
             self.warnings += refuse_tests(data, [*known, *users], f"selection.by {self.name}")
@@ -93,12 +92,12 @@ class Selection:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
     def __call__(self, method: Method, trained: bool = False) -> tuple[float, dict[str, Any]]:
-        """Return the score x 100 of the encoder as it is now, and what the log's line says besides.
+        """Return the score x 100 of the encoder with its current weights, and further entries of the log's line.
 
-        NaN, with the reason as "undefined", where there is none: all vectors are one, or some are NaN or infinite, after
-        some steps that `trained` it.
-        A method with candidates has the score of the best: it is told which (`Method.choose`), and the log all scores.
-        Weights, modes and random states are left as they were.
+        An undefined score is NaN, with the reason as "undefined": all vectors are equal, or some are NaN or infinite.
+        trained: whether steps were done; if none, equal vectors are an error.
+        With candidates it is the score of the best, which `Method.choose` gets; the log has all scores.
+        Weights, modes and random states are left unchanged.
         """
         with fixed_randomness():
             if self._score is None:
@@ -134,7 +133,7 @@ class Selection:
         return score
 
     def _separated(self, data: PairSet) -> Score:
-        """Return average precision x 100 of the cosine, as the protocol pairs scores it."""
+        """Return a score of labelled pairs: average precision x 100 of the cosine, as in the protocol pairs."""
         self._note(data)
 
         def score(inference: Inference) -> float:
@@ -167,14 +166,14 @@ class Selection:
 
 
 def _similarities(inference: Inference, data: PairSet) -> NDArray[np.float64]:
-    """Return (n,) the cosine of each pair."""
+    """Return (n,) cosines of the n pairs."""
     both = live_encoder(inference, "dev").encode([*data.first, *data.second])
     return paired_similarity(both[: len(data)], both[len(data) :])
 
 
 def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, str]:
-    """Return the score, and ""; or NaN, and why these vectors have none. What no training has changed yet is an error
-    then."""
+    """Return the score and "", or NaN and the reason why it is undefined. Raises DegenerateError instead if the encoder is
+    not `trained`."""
     try:
         value = score(inference)
     except ScoreError as error:
@@ -187,10 +186,9 @@ def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, 
 
 
 def diagnosed(method: Method) -> dict[str, float | None]:
-    """Return the numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they
-    were.
+    """Return the numbers of `Method.diagnose`, None for NaN and infinity. Modes and random states are left unchanged.
 
-    Raises StsbenchError where one has the name of what a dev line holds anyway.
+    Raises StsbenchError for a name that the log's lines with development scores have already.
     """
     modes = [(module, module.training) for module in method.modules()]
     try:
@@ -205,20 +203,19 @@ def diagnosed(method: Method) -> dict[str, float | None]:
 
 
 def fixed_randomness() -> AbstractContextManager[Generators]:
-    """Within, the same draws every time: a method that samples is scored on the same ones."""
+    """Draw the same random numbers in each such block, so that scores of a method that samples are comparable."""
     return drawing(Generators(0))
 
 
 def held_out_score(method: Method, batches: Iterator[Batch], objective: Objective | None = None) -> float:
-    """Return `held_out_metric` of the objective (None: the method) over rows kept out of training, without dropout; a
-    loss is negated. Each of its terms is the mean over all of its own items (`Term.count`), however they lie in the
-    batches."""
+    """Return the objective's `held_out_metric` over rows held out of training, x 100, or its negated loss, without dropout.
+    objective: None: the method. A loss's terms are means over all of their items (`Term.count`), whatever the batches."""
     objective = method if objective is None else objective
     training = method.training
     method.eval()
-    calling(type(method), "metrics", method.metrics)  # what training gathered is not part of this
+    calling(type(method), "metrics", method.metrics)  # reading them resets what training gathered
     call: Callable[[Batch], dict[str, Term]] = objective
-    # of each term over its items: values and weights, as a weight may be the batch's size (a loss that is a sum); how many
+    # sums over each term's items; weights are averaged, too, as that of a loss that is a sum is the batch's size
     totals, weights, counts = dict[str, float](), dict[str, float](), dict[str, int]()
     try:
         with torch.no_grad():

@@ -1,5 +1,5 @@
-"""Weights in parts over the processes, by accelerate's own configuration of FSDP2: a copy of the objective trains, sharded,
-and the method has its weights, whole, where something else than a pass of the training reads them."""
+"""Sharded training with FSDP2, by accelerate's own configuration: a sharded copy of the objective is trained, and the method
+gets its whole weights back where they are read outside of a training pass."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from stsbench.training.api.method import Method
 from stsbench.training.engine.objective import Around, Objective
 from stsbench.training.modules.backbone import method_backbones
 
-# Older versions of torch find what a sharded pass gives by this; else they would leave the processes' gradients apart.
+# Older versions of torch find tensors in a sharded pass's outputs by this; else they would not reduce the gradients.
 register_pytree_node(Term, lambda term: ([term.value], (term.count, term.weight)), lambda values, rest: Term(*values, *rest))
 
 
 def sharding() -> FullyShardedDataParallelPlugin | None:
-    """Return accelerate's own settings of FSDP, as `accelerate launch` and its file leave them; None without FSDP.
+    """Return accelerate's settings of FSDP, from `accelerate launch` or its file; None without FSDP.
 
-    Two settings are ours: every process reads the whole model first, and bf16 is autocast, so that what is computed is what
-    it is without FSDP. Raises StsbenchError, one line, for what is not supported.
+    Two settings are replaced: every process reads the whole model first, and bf16 is by autocast, so that results are those
+    without FSDP. Raises StsbenchError, one line, for settings that are not supported.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() != "true":
         return None
@@ -53,17 +53,17 @@ def sharding() -> FullyShardedDataParallelPlugin | None:
 
 
 def set_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
-    """Let several processes shard. Accelerate itself would do so for the first training of a process, and on a CPU for none,
-    and would say nothing."""
+    """Set up FSDP if there are several processes. By itself accelerate does so only for the first training of a process, and
+    on a CPU never, without an error."""
     if accelerator.distributed_type != DistributedType.NO:
         accelerator.state.fsdp_plugin = plugin
-        # the accelerator's own state is filled from the process's again and again
+        # accelerate copies the process's state into the accelerator's repeatedly: both have to be set
         accelerator.state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
 
 
 def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
-    """Return what accelerate is to shard: a copy of the objective over the same weights and buffers; without FSDP the
-    objective itself. Raises StsbenchError, one line, for a method that would train otherwise than in one process."""
+    """Return a copy of the objective, with the same weights and buffers, for accelerate to shard; without FSDP the objective
+    itself. Raises StsbenchError, one line, for a method whose training FSDP would change."""
     if not accelerator.is_fsdp2:
         return objective
     method, plugin = inner_method(objective), accelerator.state.fsdp_plugin
@@ -81,21 +81,21 @@ def sharded_copy(objective: Objective, accelerator: Accelerator) -> Objective:
             plugin.transformer_cls_names_to_wrap = [type(layers[0]).__name__]
         _check_shared(method, plugin.transformer_cls_names_to_wrap)
     for backbone in method_backbones(method) if plugin.auto_wrap_policy is not None else ():
-        backbone.engine, backbone.sharded = "padded", True  # a packed pass reads weights past the layers that hold them
+        backbone.engine, backbone.sharded = "padded", True  # a packed pass reads weights without calling their layers
     tensors = {id(tensor): tensor for tensor in (*objective.parameters(), *objective.buffers())}
     return copy.deepcopy(objective, tensors)
 
 
 def inner_method(objective: Objective) -> Method:
-    """Return the method itself, whatever a recipe puts around it."""
+    """Return the method inside an objective."""
     return objective.method if isinstance(objective, Around) else objective
 
 
 class Whole:
-    """A method, which has all of its weights wherever there is no FSDP. With it, it has none but within `weights`."""
+    """Access to a method with its whole weights. Under FSDP it has them only within `weights` or after `take`."""
 
     def __init__(self, objective: Objective, trained: Objective, accelerator: Accelerator) -> None:
-        """trained: the objective, or the `sharded_copy` of it after accelerate's `prepare`."""
+        """Free the method's weights under FSDP. trained: the objective, or its `sharded_copy` after `prepare`."""
         self.method, self.objective, self.trained, self.main = (
             inner_method(objective), objective, trained, accelerator.is_main_process
         )
@@ -103,8 +103,7 @@ class Whole:
 
     @contextmanager
     def weights(self, everywhere: bool = False) -> Iterator[Method]:
-        """Yield the method with the weights as they are now, in the main process, or `everywhere`; every process must
-        call."""
+        """Yield the method with its current weights, in the main process or `everywhere`. Every process must call this."""
         self.take(everywhere)
         try:
             yield self.method
@@ -113,7 +112,7 @@ class Whole:
 
     @torch.no_grad()
     def take(self, everywhere: bool = True) -> None:
-        """Let the method have the weights from now on, in every process, or only in the main one."""
+        """Give the method its current weights, `everywhere` or in the main process only. Every process must call this."""
         if self.trained is self.objective:
             return
         for whole, part in zip(self.objective.parameters(), self.trained.parameters(), strict=True):
@@ -123,12 +122,12 @@ class Whole:
         self._share_buffers(self.trained, self.objective)
 
     def _leave(self) -> None:
-        """Free the method's weights; what was changed in its buffers, as by `Method.choose`, is trained on with."""
+        """Free the method's weights, and hand its buffers, which `Method.choose` may have changed, to the trained copy."""
         if self.trained is self.objective:
             return
         self._share_buffers(self.objective, self.trained)
         for whole, part in zip(self.objective.parameters(), self.trained.parameters(), strict=True):
-            if whole is not part:  # as those that accelerate is told to leave whole
+            if whole is not part:  # weights that accelerate was told not to shard are the same in both
                 whole.data = whole.data.new_empty(0)
 
     @staticmethod
@@ -138,14 +137,14 @@ class Whole:
 
 
 def whole_state(optimiser: Any) -> dict[str, Any]:
-    """Return the state of an optimiser as that of one process; every process must call."""
+    """Return the state of an optimiser with whole tensors, as in a single process. Every process must call this."""
     state: dict[str, Any] = tree_map(lambda value: full(value).cpu() if isinstance(value, DTensor) else value,
                                      optimiser.state_dict())
     return state
 
 
 def load_state(optimiser: Any, state: dict[str, Any]) -> None:
-    """Load what `whole_state` gave, in parts where the weights are in parts."""
+    """Load a state from `whole_state`, sharded as the weights are."""
     weights = [weight for group in optimiser.param_groups for weight in group["params"]]
     for number, values in state["state"].items():
         weight = weights[number]
@@ -158,18 +157,18 @@ def load_state(optimiser: Any, state: dict[str, Any]) -> None:
 
 
 def local(value: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a tensor."""
+    """Return this process's part of a tensor, all of it if it is not sharded."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def full(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with the parts of all processes, each of which must call."""
-    # torch gives a view of a padded one, which safetensors refuses
+    """Return a whole tensor from the parts of all processes, each of which must call this."""
+    # a clone, as full_tensor() may return a view of a padded tensor, which safetensors refuses
     return value.full_tensor().clone() if isinstance(value, DTensor) else value
 
 
 def _check_shared(method: Method, layers: list[str]) -> None:
-    """Raise StsbenchError for a weight of two layers that are sharded one by one."""
+    """Raise StsbenchError for weights shared by two layers that are sharded separately."""
     owners: dict[int, nn.Module] = {}
     for layer in [part for part in method.modules() if type(part).__name__ in layers]:
         for weight in layer.parameters():

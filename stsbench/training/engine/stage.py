@@ -1,5 +1,5 @@
-"""A stage that is ready to run: which stages of a method run, where their batches come from, those of rows held out, and the
-steps that their learning-rate schedules count."""
+"""Stages of a training, ready to run: which stages of a method run, their batches, batches of held-out rows, and the steps
+of their learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stsbench.wording import counted
 
 @dataclass
 class LabelledBatches:
-    """Batches of labelled rows, one for each forward pass of a stage, epoch after epoch while the stage lasts."""
+    """Batches of labelled rows, one for each forward pass of a stage, for as many epochs as the stage's steps need."""
 
     batches: Batches
     rows: Callable[[Any], TextRows]
@@ -39,10 +39,10 @@ class LabelledBatches:
 
 @dataclass
 class Stage:
-    """One stage, ready to run.
+    """A stage, ready to run.
 
-    key: in the place of its number wherever random numbers are drawn (MethodPlan.stream_number); labelled_only: its rows are
-    the labelled ones; labelled: batches of labelled rows that go with its own.
+    key: replaces the stage's number in seeds of random numbers (MethodPlan.stream_number); labelled_only: whether its rows
+    are labelled rows; labelled: batches of labelled rows that accompany its own batches.
     """
 
     number: int
@@ -54,14 +54,14 @@ class Stage:
     key: int = 0
     labelled_only: bool = False
     labelled: LabelledBatches | None = None
-    group: int = 1  # rows that go together in a batch
-    schedule: int | None = None  # steps that the learning rate's schedule counts; None: the stage's own
+    group: int = 1  # rows that the method takes together, which a batch does not split
+    schedule: int | None = None  # number of steps of the learning rate's schedule; None: that of the stage
 
 
 def stage_views(
     objective: Objective, method: Method, rows: Examples, rng: np.random.Generator, labelled: bool = False
 ) -> Views:
-    """Return the views of a batch of the data, or of labelled rows."""
+    """Return the checked views of a batch of the data, or of labelled rows."""
     name = "labelled_views" if labelled else "views"
     make: Callable[[Examples, np.random.Generator], Views] = objective.labelled_views if labelled else objective.views
     views = calling(type(method), name, partial(make, rows, rng))
@@ -72,10 +72,10 @@ def held_out_batches(
     objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
     seed: int, device: torch.device, labelled_only: bool = False, group: int = 1,
 ) -> Callable[[], Iterator[Batch]]:
-    """Return a function that yields the held-out rows in batches of `size`, by the same random choices at each call.
+    """Return a function that yields the held-out rows in batches of `size`, with the same random choices at each call.
 
-    Rows short of a whole `group` are left out, and a single row where the loss contrasts. size: a multiple of `group`;
-    labelled_only: the rows are labelled.
+    Left out are last rows that do not fill a `group`, and a batch of one row if the loss needs negatives. size: a multiple
+    of `group`; labelled_only: whether the rows are labelled.
     """
 
     def batches() -> Iterator[Batch]:
@@ -85,7 +85,7 @@ def held_out_batches(
             if not len(part):
                 continue
             if method.needs(method.options).contrasts(labelled_only) and len(part) < 2:
-                continue  # nothing to contrast with
+                continue  # a batch of one row has no negatives
             views = stage_views(objective, method, rows(part), stream(seed, "held-out views", 0, start), labelled_only)
             batch = to_batch(views, Shares((len(views.tokens[0]),)), pad, device)
             batch.labelled_only = labelled_only
@@ -107,8 +107,8 @@ def stage_name(plan: MethodPlan, stage: str | int | None) -> str | None:
 
 
 def counted_stages(recipe: Recipe, plan: MethodPlan, running: Sequence[str]) -> list[str]:
-    """Return the stages whose steps the schedules of the running ones count (training.schedule_of). StsbenchError for
-    others."""
+    """Return the stages by whose steps the running stages' schedules run (training.schedule_of). Raises StsbenchError for
+    unknown stages."""
     for name in plan.stages:
         other = recipe.stage_training(name).schedule_of
         if other is not None and other not in plan.stages:
@@ -118,8 +118,8 @@ def counted_stages(recipe: Recipe, plan: MethodPlan, running: Sequence[str]) -> 
 
 
 def set_schedules(stages: Mapping[str, Stage], running: Sequence[str]) -> None:
-    """Let the running stages' schedules count the steps of the stages they name. Raises StsbenchError where a stage would
-    be trained on at a rate of 0."""
+    """Set the schedules of running stages with training.schedule_of to the steps of the stages named there. Raises
+    StsbenchError if a stage would have steps with a learning rate of 0."""
     for name in running:
         stage = stages[name]
         other = stage.settings.schedule_of
@@ -134,7 +134,7 @@ def set_schedules(stages: Mapping[str, Stage], running: Sequence[str]) -> None:
 
 
 def dropped(stage: Stage) -> list[str]:
-    """Return what to say of rows that are in no batch."""
+    """Return lines for the log on rows that are in no batch."""
     counts = [(stage.batches.dropped, "rows")]
     if stage.labelled:
         counts.append((stage.labelled.batches.dropped, "labelled rows"))
@@ -142,8 +142,8 @@ def dropped(stage: Stage) -> list[str]:
 
 
 def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
-    """Return lines for the log: a warm-up or milestones that the run has otherwise than its recipe, and which steps' weights
-    are averaged."""
+    """Return lines for the log: a warm-up or milestones that differ from the recipe, and which steps' weights are
+    averaged."""
     settings, steps, lines = stage.settings, stage.batches.steps, []
     asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
     if settings.warmup != asked:
@@ -163,9 +163,9 @@ def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
 def make_stage(
     name: str, recipe: Recipe, plan: MethodPlan, data: Mapping[str, StageData], pad: int | None, processes: int
 ) -> Stage:
-    """Return the batches of a stage, out of the `data` that `open_rows` gave. pad: the tokenizer's padding token.
+    """Return a stage, with batches from the `data` of `open_rows`. pad: the tokenizer's padding token.
 
-    Raises StsbenchError where a batch would hold nothing to contrast with, or a process nothing at all.
+    Raises StsbenchError if a batch would have no negatives where the loss needs them, or a process no rows.
     """
     settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_number(name)
     rows = data[LABELLED if use == "only" else name]
@@ -183,7 +183,7 @@ def make_stage(
     warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
     settings = settings.model_copy(update={"warmup": warmup})
     if settings.average is not None:
-        averaged_steps(settings.average, batches.steps)  # whether there are any is said before the first stage
+        averaged_steps(settings.average, batches.steps)  # raises here, before the first stage, if too few are averaged
     labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
     return Stage(
         plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
@@ -192,7 +192,7 @@ def make_stage(
 
 
 def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
-    """Return rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
+    """Return how many rows the method takes together. Raises StsbenchError if training.batch_size is not a multiple."""
     group = plan.needs.group_size
     if size := settings.batch_size % group:
         sizes = [multiple for multiple in (settings.batch_size - size, settings.batch_size - size + group) if multiple]
@@ -204,14 +204,14 @@ def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
 
 
 def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) -> int:
-    """Return examples that a batch has at least. Raises StsbenchError where training.batch_size is less."""
+    """Return the least number of examples of a batch. Raises StsbenchError if training.batch_size is less."""
     if contrasts and settings.batch_size < 2:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
         )
     if settings.batch_size < processes:
         raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
-    # a process's rows are all the negatives there are where nothing is gathered
+    # without gathering, only the rows of the same process are negatives
     least = (2 * processes if settings.gather == "local" else 2) if contrasts else 1
     if settings.batch_size < least:
         raise StsbenchError(
@@ -224,7 +224,7 @@ def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) ->
 def _labelled_batches(
     recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int
 ) -> LabelledBatches:
-    """Return the batches of labelled rows that go with a stage's own, by the same rules."""
+    """Return the batches of labelled rows that accompany a stage's own batches, with the same settings."""
     size = (recipe.labelled or LabelledSettings()).batch_size
     if size < processes:
         raise StsbenchError(f"labelled.batch_size {size} is less than the {processes} processes")
@@ -236,7 +236,7 @@ def _labelled_batches(
 
 
 def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
-    """Return (rows,) tokens of all texts of a row, where batches go by length or by tokens."""
+    """Return (rows,), the number of tokens of all texts of each row, None unless batches depend on them."""
     if settings.order != "length" and settings.batch_tokens is None:
         return None
     lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)

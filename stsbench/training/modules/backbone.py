@@ -1,4 +1,5 @@
-"""The transformer being trained: padded tokens in, hidden states out, pooled as its encoder will be tested."""
+"""The backbone, the transformer that is trained: hidden states and pooled vectors of padded batches, and how it is
+loaded."""
 
 from __future__ import annotations
 
@@ -32,25 +33,25 @@ Engine = Literal["auto", "packed", "padded"]
 
 
 class LayerStates:
-    """What the passes of one forward call gave: first they run and are kept, then `replay` reads them again.
+    """The hidden states of all layers in the passes of one forward call: kept in a first call, read again after `replay`.
 
-    vectors: what they were pooled to since, (n, d) each.
+    vectors: the vectors that were pooled from them in the current call, (n, d) each.
     """
 
     def __init__(self, layers: int) -> None:
-        """layers: of the model, L; state 0 is the embeddings, -1 the last layer."""
+        """Set the model's number of layers; state 0 is the embeddings, -1 the last layer."""
         self.layers = layers
         self.vectors: list[Tensor] = []
         self._passes: list[list[Tensor]] = []
-        self._layer: int | None = None  # the one that stands for the last; None: the passes run
+        self._layer: int | None = None  # the layer that replaces the last; None: passes run and their states are kept
         self._next = 0
 
     def replay(self, layer: int) -> None:
-        """Let the passes that follow be those that ran, in their order, with state `layer` as the last."""
+        """Make the following passes return the kept states, in the same order, with those of `layer` as the last layer's."""
         self._layer, self._next, self.vectors = layer, 0, []
 
     def read(self, run: Callable[[tuple[int, ...]], list[Tensor]], numbers: tuple[int, ...]) -> list[Tensor]:
-        """Return the states of these numbers, each (n, L, d), of a pass that `run` makes for some numbers."""
+        """Return the states `numbers` of a pass, each (n, L, d). run: computes the states of given numbers."""
         if self._layer is None:
             self._passes.append(run((*range(self.layers), -1)))
             states, last = self._passes[-1], self.layers
@@ -65,13 +66,13 @@ class Backbone(nn.Module):
 
     head: the learned pooler over tokens that `pooler` names, trained with the encoder; None for every other pooler.
     engine: "packed" computes real tokens only (packed_training.py; on a CPU), "padded" is the model's pass over padded
-    rows, "auto" the first where it is possible. Their results are the same up to rounding, their dropout masks are other
-    draws from the same distribution. Padding holds no state worth reading in either.
-    layer_states: where all layers' states of each pass are kept, and read again, as long as it is set.
-    chunk: how many texts are read at a time where a gradient is wanted (`_in_chunks`), None: all; chunked: whether a pass
-    had more, since `set_chunk`.
-    sharded: whether each layer's weights lie in parts over processes (engine/shards.py).
-    folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
+    rows, "auto" is "packed" where possible. Results are the same up to rounding; dropout masks are different draws from the
+    same distribution. The states of padding are not to be used.
+    layer_states: None, or keeps all layers' states of each pass, to be read again.
+    chunk: how many texts are read at a time if there is a gradient (`_in_chunks`), None: all; chunked: whether a pass had
+    more texts since `set_chunk`.
+    sharded: whether each layer's weights are sharded over processes (engine/shards.py).
+    folder, name, offline: the checkpoint's folder, its name in messages, and whether downloads were forbidden, set by
     `make_backbone`.
     """
 
@@ -104,12 +105,11 @@ class Backbone(nn.Module):
 
     @property
     def vector_width(self) -> int:
-        """Return the width of the vectors of `pooled`: d, but for the learned poolers over tokens."""
+        """Return the width of the vectors of `pooled`: d, except with a learned pooler over tokens."""
         return self.width if self.head is None else self.head.vector_width
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Return [text] -> token ids as the training text has them: special tokens included, cut at max_length, not
-        padded."""
+        """Return `[text]` -> token ids, as of the training text: with special tokens, cut at max_length, not padded."""
         with cutting(self.tokenizer, self.max_length) as encode:
             return encode(texts)[0]
 
@@ -120,9 +120,9 @@ class Backbone(nn.Module):
         """Return the hidden states `layers` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
-        embeddings. heads: (n, layers, H) factors of each attention head's output (modules/soft_prompt.py). EncoderError: the
-        model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
-        not of this batch's shapes.
+        embeddings. heads: (n, layers, H) factors of each attention head's output (modules/soft_prompt.py). Raises
+        EncoderError if the model does not support them (it is neither BERT nor RoBERTa) or has too few positions, ValueError
+        if their shapes are not those of the batch.
         """
         change = None if soft is None else soft.change
         adversarial = change is not None and change.added is not None and change.added.requires_grad
@@ -140,7 +140,7 @@ class Backbone(nn.Module):
     def _states(
         self, ids: Tensor, mask: Tensor, layers: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
     ) -> list[Tensor]:
-        """Return `forward` of all rows at once."""
+        """Return the hidden states of `forward`, of all rows at once."""
         if packed := self._packed(ids, mask, soft, heads):
             return packed.states(layers)
         return self._padded(ids, mask, layers, soft, heads)
@@ -148,7 +148,7 @@ class Backbone(nn.Module):
     def _padded(
         self, ids: Tensor, mask: Tensor, layers: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
     ) -> list[Tensor]:
-        """Return `forward` by the transformers module's own pass: padding, too, holds its states."""
+        """Return the hidden states of `forward` by the transformers module's own pass, those of padding included."""
         inputs = padded_inputs(self.model, ids, mask, soft)
         if heads is not None:
             check_factors(heads, len(ids), self.model)
@@ -157,11 +157,11 @@ class Backbone(nn.Module):
             if layers == (-1,):
                 return [self.model(**inputs).last_hidden_state]
             states = self.model(**inputs, output_hidden_states=True).hidden_states
-        # BigBird pads to whole blocks, and cuts the last state back alone
+        # BigBird pads rows to whole blocks, and removes that padding only from the last state
         return [states[index][:, : ids.shape[1]] for index in layers]
 
     def at(self, ids: Tensor, mask: Tensor, indices: Tensor, soft: SoftPrompt | None = None) -> Tensor:
-        """Return (n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
+        """Return (n, d), the last state of one real token a row, at `indices` (n,). ids, mask, soft: as for `forward`."""
         real = mask.gather(1, indices.unsqueeze(1)).bool()
         if real.device.type == "cpu" and not bool(real.all()):
             raise ValueError("the state of a padding place is asked for")
@@ -171,7 +171,7 @@ class Backbone(nn.Module):
             return packed.at(indices)
         states: Tensor = self(ids, mask, soft=soft)[0]
         chosen = self._note_vectors(states[torch.arange(len(ids), device=ids.device), indices])
-        # a GPU is not waited for: a padding place gives NaN, which the loop reports
+        # checking would wait for a GPU: instead padding gives NaN there, which the loop reports
         return chosen if real.device.type == "cpu" else chosen.masked_fill(~real, torch.nan)
 
     def pooled(
@@ -180,7 +180,7 @@ class Backbone(nn.Module):
         """Return (n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), padded right for the poolers text_cnn
         and mean_padded; soft, heads: as for `forward`. mean_padded takes no `soft`.
 
-        EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
+        Raises EncoderError with the pooler mask: a method with a template calls `at` with the positions of its masks.
         """
         if self.pooler == "mask":
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
@@ -198,13 +198,13 @@ class Backbone(nn.Module):
         return self._note_vectors(self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask))
 
     def _note_vectors(self, vectors: Tensor) -> Tensor:
-        """Note vectors of texts, (n, d), for who reads layers again."""
+        """Record pooled vectors, (n, d), in `layer_states`, if set, and return them."""
         if self.layer_states is not None:
             self.layer_states.vectors.append(vectors)
         return vectors
 
     def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
-        """Return (n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
+        """Return (n, vector_width) sentence vectors, pooled from the hidden states STATES[pooler], each (n, L, d)."""
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)
@@ -213,12 +213,12 @@ class Backbone(nn.Module):
     def _in_chunks(
         self, run: Callable[..., Any], ids: Tensor, mask: Tensor, soft: SoftPrompt | None, more: Tensor | None
     ) -> list[Any]:
-        """Return run(ids, mask, soft, more) of `chunk` of n rows at a time, with the gradient of one pass and the memory of
-        a few. Nothing where there are no more rows, or no gradient is wanted.
+        """Return the results of run(ids, mask, soft, more) on chunks of `chunk` rows, with the gradient of a single pass and
+        the memory of a chunk; [] if one chunk holds all n rows, or no gradient is needed.
 
-        Only results are kept. What lies between them and the weights is computed again, chunk by chunk, where the gradient
-        is (Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup): exactly, as dropout
-        draws the same masks again. ids, mask: (n, L); more: (n, ...), rows that `run` takes, too.
+        Only the results are kept. Activations are computed again, chunk by chunk, in the backward pass (Gao et al. 2021,
+        Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup), with the same dropout masks. ids, mask:
+        (n, L); more: (n, ...), a further argument of `run`, or None.
         """
         if self.chunk is None or len(ids) <= self.chunk or not torch.is_grad_enabled():
             return []
@@ -233,7 +233,7 @@ class Backbone(nn.Module):
         return parts
 
     def engine_on(self, device: str) -> str:
-        """Return the engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
+        """Return the engine that this backbone uses on a kind of device ("cpu", "cuda"), as "auto" depends on it."""
         if self.engine != "auto":
             return self.engine
         packed = device == "cpu" and packable(self.model) and padded_length(self.pooler) is None
@@ -242,13 +242,13 @@ class Backbone(nn.Module):
     def _packed(
         self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None
     ) -> PackedTraining | None:
-        """Return the packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in
-        vain."""
+        """Return the packed pass of this batch, or None for the padded pass. Raises EncoderError if engine "packed" is not
+        possible."""
         if self.engine not in get_args(Engine):
             raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
         if self.engine == "padded":
             return None
-        # the cls pooler reads place 0, the packed pass the first real token
+        # with padding on the left the cls pooler would read padding, but the packed pass the first real token
         if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
             return PackedTraining(self.model, ids, mask, soft, heads)
         if self.engine == "auto":
@@ -260,20 +260,20 @@ class Backbone(nn.Module):
 
 
 def set_chunk(method: nn.Module, size: int | None) -> None:
-    """Give every backbone of `method` this `chunk`."""
+    """Set `chunk` to `size` in every backbone of `method`, and reset `chunked`."""
     for backbone in method_backbones(method):
         backbone.chunk, backbone.chunked = size, False
 
 
 def method_backbones(method: nn.Module) -> list[Backbone]:
-    """Return those that `method` trains or asks, the one under training first."""
+    """Return the backbones in `method`, the one that is trained first."""
     return [module for module in method.modules() if isinstance(module, Backbone)]
 
 
 def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
-    """Return (n, d) vectors from padded hidden states, as stsbench.encoders.forward.pooling computes them from packed ones.
+    """Return (n, d) vectors pooled from padded hidden states; stsbench.encoders.forward.pooling pools packed states.
 
-    states: those named by STATES[name], each (n, L, d); mask: (n, L), 1 on real tokens.
+    states: the hidden states STATES[name], each (n, L, d); mask: (n, L), 1 on real tokens.
     """
     if name == "cls":
         return states[0][:, 0]
@@ -293,7 +293,7 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
 
 
 def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], mask: Tensor) -> Tensor:
-    """Return (n, k, d) a vector of each of k hidden states, each (n, L, d), over real tokens. mask: (n, L)."""
+    """Return (n, k, d), for each of k hidden states, each (n, L, d), its vector pooled over real tokens. mask: (n, L)."""
     if pooling == "sum":
         real = mask.unsqueeze(-1)
         return torch.stack([(state * real).sum(1) for state in states], 1)
@@ -305,16 +305,15 @@ def load_backbone(
     token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False, layers: Sequence[int] | None = None,
     bidirectional: bool = False, lora: Mapping[str, Any] | None = None,
 ) -> Backbone:
-    """Return the folder's encoder in float32, an adapter merged, all trainable, in train mode; a static model's table, too.
-    dropout: of states and attention.
+    """Return the backbone in a folder, in float32 and train mode, all weights trainable; an adapter is merged. The folder
+    may hold a static model. dropout: the rate for states and attention; None: the model's own.
 
-    bidirectional: the tokens of a causal model attend to what follows, too; lora: arguments of `adapt`, for changes that are
-    trained in the place of weights. offline: no base of an adapter is fetched; it is read in the revision that the adapter
-    pins. layers: those that are kept, from 0; None: all.
-    token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
-    them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
-    cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
-    or of another pooler.
+    bidirectional: lets the tokens of a causal model attend to later tokens; lora: arguments of `adapt`, to train low-rank
+    changes instead of the weights. offline: forbids fetching an adapter's base, which is read in the revision that the
+    adapter pins. layers: the layers that are kept, from 0; None: all.
+    token_poolers: the name of the chosen learned pooler -> arguments of its class without the width; default: those of the
+    pooler in the folder, which is always kept, else the class's. Raises EncoderError for files that cannot be loaded, a
+    max_length beyond the model's positions, and settings that are of another pooler or contradict the folder's pooler.
     """
     if is_static(folder):
         from stsbench.training.modules.static_table import load_table
@@ -350,14 +349,14 @@ def load_backbone(
         if limit is not None and padded > limit:
             raise EncoderError(f"backbone.pooler {pooler} is more than the {limit} positions of {name}")
     if getattr(model, "pooler", None) is not None:
-        # neither trained nor tested: the methods that need a dense layer bring their own
+        # transformers' pooler is neither trained nor tested: methods that need a dense layer have their own
         model.pooler = None if "self.pooler is not None" in inspect.getsource(type(model).forward) else nn.Identity()
     _check_pass(model, name)
     head = None
     if pooler in KINDS:
         check_ends(tokenizer, pooler, name)
         head = _token_pooler(folder, name, pooler, int(model.config.hidden_size), asked.get(pooler, {}))
-    for weight in model.parameters():  # q, k and v that transformers split from one tensor: checkpoints refuse parts of one
+    for weight in model.parameters():  # safetensors refuses views, such as q, k and v that transformers split from a tensor
         if weight.untyped_storage().nbytes() != weight.nbytes:
             weight.data = weight.data.clone()
     model.requires_grad_(True).train()
@@ -369,9 +368,9 @@ def load_backbone(
 def load_another(
     model: str | None, backbone: Backbone, option: str, dropout: float | None = None
 ) -> tuple[Backbone, str]:
-    """Return the encoder that an option names, Hub id or folder, to stand beside the backbone; and its files' digest.
+    """Return a second backbone, from the Hub id or folder that an option names, and the digest of its files.
 
-    model: None: the backbone's own checkpoint, as it is stored; dropout: as for `load_backbone`, which says what is raised.
+    model: None: the checkpoint of `backbone`, as it is stored; dropout, errors: as for `load_backbone`.
     """
     offline, name = backbone.offline, backbone.name if model is None else model
     folder = backbone.folder if model is None else backbone_folder(model, offline, option)
@@ -382,16 +381,16 @@ def load_another(
 
 
 def look_ahead(model: Any, name: str) -> None:
-    """Let the tokens of a causal model attend to what follows. EncoderError for a model that is not causal, or stays so.
+    """Let the tokens of a causal model attend to later tokens. Raises EncoderError if the model is not causal, or stays so.
 
-    config.json of an export says so as transformers does, and its readers obey. Every layer has to: of some models only
-    those of attention would, and of some only within a chunk of the text. Source: BehnamGhader et al. (2024), LLM2Vec,
-    section 2.1.
+    The setting is transformers' is_causal, which an export's config.json holds. All layers have to change: in some models
+    only the attention layers would, and in others attention would be limited to a chunk of the text. Source: BehnamGhader et
+    al. (2024), LLM2Vec, section 2.1.
     """
     ids = torch.tensor([[5, 6, 7, 8]])
 
     def looking() -> list[bool]:
-        """Return for each layer whether its first state follows from the last one before it."""
+        """Return for each layer whether its first token's output depends on its last token's input."""
         with torch.enable_grad():
             output = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
             gradients = [
@@ -415,7 +414,7 @@ def look_ahead(model: Any, name: str) -> None:
 
 
 def _check_pass(model: Any, name: str) -> None:
-    """Raise EncoderError for a model that cannot read a short text, or whose states are not of its config's width."""
+    """Raise EncoderError if the model cannot encode a short text, or if its states do not have the config's width."""
     ids = torch.tensor([[5, 6, 7]])
     try:
         with torch.no_grad():
@@ -433,8 +432,7 @@ def _check_pass(model: Any, name: str) -> None:
 
 
 def _token_pooler(folder: Path, name: str, pooler: str, width: int, settings: dict[str, Any]) -> TokenPooler:
-    """Return the folder's own learned pooler, else a new one, whose weights come from the generator that torch draws
-    from."""
+    """Return the learned pooler in the folder, else a new one with weights from torch's global generator."""
     kind, stored = KINDS[pooler], token_pooler_folder(folder)
     if stored is None or stored[0] != kind:
         return CLASSES[pooler](width=width, **settings)

@@ -1,5 +1,5 @@
-"""Copies of the model beside the one that is tested: one that no gradient trains, as it was before training or following the
-trained one slowly; and DiffCSE's discriminator, which reads a sentence vector in the place of its first token."""
+"""Copies of a backbone: a frozen reference, which keeps its first weights or follows the trained ones as a momentum encoder,
+and DiffCSE's discriminator, which reads a sentence vector in place of its first token's embedding."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from stsbench.training.modules.lora import check_whole
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import changed_embeddings
 
-# The module whose output the first layer reads, of a width with the layers: ELECTRA and ALBERT widen their embeddings first.
+# The module whose output is the first layer's input: ELECTRA and ALBERT project their embeddings to the layers' width first.
 _ENTRANCES = ("embeddings_project", "encoder.embedding_hidden_mapping_in", "embeddings")
 
 
 class Reference(nn.Module):
-    """A copy of a backbone's weights and settings. None of its weights is trained, and nothing it computes has a gradient.
+    """A frozen copy of a backbone. Its weights are not trained, and its results have no gradient.
 
     It is stored in checkpoints with the method that holds it, and not exported.
     """
 
     def __init__(self, backbone: Backbone, dropout: bool = False) -> None:
-        """dropout: the copy's is on whenever this module is in train mode; else never."""
+        """Copy `backbone`. dropout: whether the copy has dropout while this module is in train mode."""
         super().__init__()
         self.backbone = copy.deepcopy(backbone, {id(backbone.tokenizer): backbone.tokenizer}).requires_grad_(False)
         self.dropout = dropout
         self.train()
 
     def train(self, mode: bool = True) -> Reference:
-        """Without dropout stay in eval mode, whatever the method around it does."""
+        """Set train or eval mode; a copy without dropout always stays in eval mode."""
         super().train(mode and self.dropout)
         return self
 
     def restart(self, backbone: Backbone) -> None:
-        """Take the backbone's weights as they are now: where a stage begins."""
+        """Copy the backbone's current weights, at the start of a stage."""
         self.backbone.load_state_dict(backbone.state_dict())
 
     def randomise(self) -> None:
-        """Draw new weights for the transformer, as of a model that was never trained."""
+        """Draw new weights for the transformer, as in a model that was never trained. Raises EncoderError for adapters."""
         model = self.backbone.model
         fresh = type(model)(copy.deepcopy(model.config)).state_dict()
         names = [*model.state_dict()]
@@ -55,7 +55,7 @@ class Reference(nn.Module):
 
     @torch.no_grad()
     def follow(self, backbone: Backbone, momentum: float) -> None:
-        """Take a step towards the backbone's weights w: momentum * w0 + (1 - momentum) * w, w0 the copy's own."""
+        """Move the copy's weights w0 towards the backbone's weights w: w0 = momentum * w0 + (1 - momentum) * w."""
         for slow, weight in zip(self.backbone.parameters(), backbone.parameters(), strict=True):
             slow.copy_(slow * momentum + weight * (1 - momentum))
 
@@ -66,8 +66,7 @@ class Reference(nn.Module):
         return states
 
     def distance(self, backbone: Backbone) -> Tensor:
-        """Return the sum of (w - w0)^2 over all weights that are trained, w0 the copy's: their gradient pulls them back to
-        it.
+        """Return the penalty L2-SP, the sum of (w - w0)^2 over the backbone's trainable weights w, w0 the copy's.
 
         Sources: Li et al. (2018), L2-SP; Kim et al. (2021), SG-OPT.
         """
@@ -79,14 +78,14 @@ class Reference(nn.Module):
 
 
 class Conditioned(nn.Module):
-    """A copy of a backbone's transformer, trained on its own, whose slot 0 is given from outside.
+    """DiffCSE's discriminator: a trainable copy of a backbone's transformer that reads a vector as its first token.
 
-    D(x'', h) of Chuang et al. (2022), DiffCSE. As in their code, h takes the place of the first token's embedding after the
-    whole embedding layer: no position, no LayerNorm and no dropout are applied to it.
+    D(x'', h) of Chuang et al. (2022), DiffCSE. As in their code, h replaces the first token's embedding after the whole
+    embedding layer: no position, no LayerNorm and no dropout are applied to it.
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        """Raise EncoderError, one line, for a transformer whose embeddings are not found here."""
+        """Copy the transformer. Raises EncoderError, one line, if its embedding layer is not known."""
         super().__init__()
         check_whole(backbone.model, "DiffCSE's conditioned copy")
         self.model: Any = copy.deepcopy(backbone.model).requires_grad_(True)
@@ -100,14 +99,15 @@ class Conditioned(nn.Module):
 
     @property
     def width(self) -> int:
-        """Return d, the width of a hidden state and of the vector in slot 0."""
+        """Return d, the width of hidden states and of the vector that replaces the first embedding."""
         return int(self.model.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor, first: Tensor, padding: bool) -> Tensor:
         """Return (n, L, d) last hidden states. The gradient reaches `first`.
 
-        ids, mask: (n, L), rows that begin with a real token; first: (n, d), read in the place of its embedding. padding: the
-        states of padding are wanted, too; else they may be anything, and where there is a packed pass they are not computed.
+        ids, mask: (n, L), rows that begin with a real token; first: (n, d), replaces that token's embedding. padding:
+        whether the states of padding are needed, too; else they are arbitrary, and the faster packed pass is used where
+        possible.
         """
         if first.shape != (len(ids), self.width):
             raise ValueError(f"{len(ids)} rows and width {self.width} need vectors of that shape, not {tuple(first.shape)}")

@@ -1,6 +1,6 @@
-"""Changes to words and to token lists, each a pure function of them and a numpy Generator: words cut off, left out and
-replaced; tokens put in and taken out, with labels that say where, for a discriminator to find; the augmentations that views
-are made of; and BERT's masking, of lists of any lengths."""
+"""Text augmentation, by pure functions of words or token ids and a numpy Generator: cropping, word deletion and synonym
+replacement; deletion and repetition of tokens; insertion and deletion of tokens with labels for a discriminator; and BERT's
+masking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = list[Row]
 Ids = Sequence[int] | NDArray[np.integer]
 Given = Sequence[Ids]
 IGNORED = -100
-"""The label of a position that is not to be guessed: torch's cross-entropy skips it."""
+"""The label of a position that is not predicted: torch's cross-entropy ignores it."""
 Thesaurus = dict[str, tuple[str, ...]]  # lower-case word -> its synonyms
 _WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)  # punctuation, the word itself, punctuation
 _ROUNDING = 1e-9  # 0.29 * 100 is 28.999... in floating point
@@ -34,13 +34,13 @@ def insert_masks(
     ratio: float,
     max_length: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return each list of token ids with mask_id put in at places drawn without replacement, and labels: 1 at these, 0
-    elsewhere.
+    """Return each list of token ids with mask_id inserted at places drawn without replacement, and labels: 1 at inserted
+    tokens, 0 elsewhere.
 
-    A row of n tokens that are not special gets ratio * n, rounded to the nearest whole number, halves up; so a short one
-    may get none. The places are the gaps beside such a token, [CLS] and [SEP] being its neighbours, too: never before the
-    first or after the last token of the row, and never two in one gap. Rows of more than max_length tokens are cut as the
-    tokenizer cuts them: the last token stays where it is special. Source: Chuang et al. (2022), DiffCSE, Table 4, "insert".
+    A row with n tokens that are not special gets ratio * n insertions, rounded to the nearest whole number, halves up; so a
+    short row may get none. A place is a gap between two tokens of the row, one of them not special; no gap gets two. Rows
+    of more than max_length tokens are cut as the tokenizer cuts them: a special last token stays. Source: Chuang et al.
+    (2022), DiffCSE, Table 4, "insert".
     """
     rows = _Flat(ids, special_ids)
     gaps = np.zeros(len(rows.tokens), bool)  # after each token
@@ -57,12 +57,11 @@ def insert_masks(
 
 
 def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generator, ratio: float) -> tuple[Rows, Rows]:
-    """Return each list of token ids without some, and a label for each that stays: 1 where the one just before it was taken
-    out.
+    """Return each list of token ids with some tokens deleted, and labels of those that stay: 1 if the token just before was
+    deleted, else 0.
 
-    Of a row's n tokens that are not special ratio * n are drawn, rounded to the nearest whole number, halves up, but never
-    all of them; special ones stay, and [SEP] is labelled like any other. Source: Chuang et al. (2022), DiffCSE, Table 4,
-    "delete".
+    Of a row's n tokens that are not special, ratio * n are deleted, rounded to the nearest whole number, halves up, but
+    never all; special tokens stay, and [SEP] gets a label, too. Source: Chuang et al. (2022), DiffCSE, Table 4, "delete".
     """
     rows = _Flat(ids, special_ids)
     most = np.maximum(rows.count(rows.ordinary) - 1, 0)
@@ -74,10 +73,10 @@ def delete_tokens(ids: Given, special_ids: Iterable[int], rng: np.random.Generat
 
 
 def with_deletions(ids: Ids, rng: np.random.Generator, rate: float = 0.2) -> Row:
-    """Without round(rate * m) of the m ids, halves to the even number.
+    """Return the m ids without round(rate * m) of them, halves to the even number.
 
-    For each, one of those left is drawn (rng.integers(their number)), and the first that has its value is taken out: of
-    equal ids the earlier ones go. Source: Wu et al. (2022), PCL, `de` of the authors' code.
+    For each deletion one of the remaining ids is drawn (rng.integers(their number)), and the first id of the same value is
+    deleted. Source: Wu et al. (2022), PCL, `de` of the authors' code.
     """
     left = np.asarray(ids, np.int64).tolist()
     for _ in range(round(rate * len(ids))):
@@ -86,10 +85,10 @@ def with_deletions(ids: Ids, rng: np.random.Generator, rate: float = 0.2) -> Row
 
 
 def with_repetitions(ids: Ids, rng: np.random.Generator, rate: float = 0.2, most: int | None = None) -> Row:
-    """With round(rate * m) further ids, halves to the even number, or `most` where that is fewer; m = len(ids).
+    """Return the m ids with round(rate * m) repetitions, halves to the even number, `most` at most.
 
-    For each, an id of the list as it has grown is drawn (rng.integers(k) of k ids), and put in before an index from 0 to k
-    (rng.integers(k + 1)), which need not be beside it. Source: Wu et al. (2022), PCL, `rp` of the authors' code.
+    For each repetition an id of the growing list is drawn (rng.integers(k) of k ids), and inserted before an index from 0 to
+    k (rng.integers(k + 1)), not necessarily beside it. Source: Wu et al. (2022), PCL, `rp` of the authors' code.
     """
     grown, count = np.asarray(ids, np.int64).tolist(), round(rate * len(ids))
     for _ in range(count if most is None else min(count, most)):
@@ -99,7 +98,7 @@ def with_repetitions(ids: Ids, rng: np.random.Generator, rate: float = 0.2, most
 
 
 class _Flat:
-    """Token lists end to end. ordinary: which are not special; joined: of each but the last, whether its row goes on."""
+    """Concatenated token lists. ordinary: which tokens are not special; joined: which are in the next token's row."""
 
     def __init__(self, ids: Given, special_ids: Iterable[int]) -> None:
         rows = [np.asarray(row, dtype=np.int64) for row in ids]
@@ -110,17 +109,17 @@ class _Flat:
         self.joined = self.row_of[1:] == self.row_of[:-1]
 
     def count(self, which: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return how many of each row."""
+        """Return how many of each row's tokens are true in `which`."""
         return np.bincount(self.row_of[which], minlength=len(self.lengths))
 
     def shares(self, ratio: float) -> NDArray[np.int64]:
-        """Return that share of each row's ordinary tokens, as whole numbers."""
+        """Return the share `ratio` of the number of each row's ordinary tokens, rounded."""
         return np.array([round_share(int(n), ratio) for n in self.count(self.ordinary)], np.int64)
 
     def drawn(self, candidates: NDArray[np.bool_], counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        """So many of each row's candidates, every set of that size as likely as any other."""
+        """Return a mask with `counts` of each row's candidates, drawn uniformly without replacement."""
         keys = np.where(candidates, rng.random(len(candidates)), np.inf)
-        order = np.lexsort((keys, self.row_of))  # row by row, each row's candidates in random order, then the others
+        order = np.lexsort((keys, self.row_of))  # each row's candidates in random order, before its other tokens
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order)) - np.searchsorted(self.row_of, self.row_of)
         return rank < counts[self.row_of]
@@ -136,7 +135,7 @@ def _split(tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> Rows:
 
 
 def _kept_places(length: int, most: int, ends_special: bool) -> NDArray[np.int64]:
-    """Return the places that stay of a row."""
+    """Return the indices of a row's tokens that stay when it is cut at `most` tokens."""
     indices = np.arange(min(length, most))
     if ends_special and length > most:
         indices[-1] = length - 1
@@ -173,19 +172,19 @@ def crop(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[st
 
 
 def delete_words(words: Sequence[str], rate: float, rng: np.random.Generator) -> list[str]:
-    """Without round_share(n, rate) of the n words, drawn without replacement, but never without all of them."""
+    """Return the n words without round_share(n, rate) of them, drawn without replacement, n - 1 at most."""
     return _without(words, min(round_share(len(words), rate), len(words) - 1), rng)
 
 
 def delete_one_word(words: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Without one word, uniformly drawn; one word or none stay as they are."""
+    """Return the words without one that is drawn uniformly; a single word stays."""
     return _without(words, 1 if len(words) > 1 else 0, rng)
 
 
 def synonym(words: Sequence[str], thesaurus: Thesaurus, rng: np.random.Generator) -> list[str]:
-    """With one word replaced by a synonym, both uniformly drawn: the word among those that have one, if any has.
+    """Return the words with one replaced by a synonym: a word that has synonyms, if any, and the synonym drawn uniformly.
 
-    Punctuation around the word stays. A word that starts with a capital gets a synonym that does.
+    Punctuation around the word stays. The synonym of a capitalised word is capitalised.
     """
     split = [(i, *_parts(word)) for i, word in enumerate(words)]
     candidates = [entry for entry in split if entry[2].lower() in thesaurus]
@@ -204,8 +203,8 @@ def round_share(count: int, rate: float) -> int:
 
 
 def read_thesaurus(path: Path) -> Thesaurus:
-    """Return a file of rows "word TAB synonym TAB synonym ...", in any case; rows of one word add up, blank lines are
-    skipped.
+    """Return the thesaurus in a file of rows "word TAB synonym TAB synonym ...". Case is ignored, several rows of a word are
+    joined, blank lines skipped.
 
     Raises DataError naming file and line for a row without a synonym other than the word, or with an empty cell.
     """

@@ -1,5 +1,5 @@
-"""LoRA through peft: low-rank changes in the place of a model's weights; and several sets of them on queries and values, of
-which one acts at a time."""
+"""LoRA, by peft: low-rank changes that are trained instead of a model's weights, merging and storing them, and DiffAug's
+several sets of them on queries and values, of which one is active at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stsbench.errors import EncoderError
 
 _TARGETS = ("query", "value")
-_ADAPTED = "backbone"  # peft's name of what `adapt` adds
+_ADAPTED = "backbone"  # the name of `adapt`'s adapter in peft
 _OF_ADAPTERS = re.compile(r"(^|\.)(lora_|base_layer|modules_to_save|original_module|prompt_encoder|adaption_)")
 
 
@@ -25,10 +25,10 @@ def adapt(
     model: Any, name: str, rank: int, alpha: float, dropout: float = 0.0, layers: Sequence[str] | None = None,
     base: Literal["whole", "nf4", "nf4_double"] = "whole",
 ) -> None:
-    """Let low-rank changes of linear layers be all that is trainable in `model`, called `name`, in place.
+    """Add low-rank changes of linear layers to `model`, called `name`, in place, and freeze all else.
 
-    layers: the last parts of their names; None: all linear ones. base: how the weights of all linear layers are held.
-    EncoderError, one line: there is no such layer, or they cannot be held so.
+    layers: the last parts of the layers' names; None: all linear layers. base: whether linear layers' weights are whole, or
+    quantised to 4 bits. Raises EncoderError, one line, for an unknown layer, and if weights cannot be quantised.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -50,8 +50,8 @@ def adapt(
 
 
 def freeze_adapted(model: Any) -> None:
-    """Freeze the weights below the changes of a model that `adapt` changed, as a method may have unfrozen them; the changes
-    are as trainable as they were, and other models stay as they are."""
+    """Freeze the weights of a model that `adapt` changed, except for the low-rank changes, as a method may have unfrozen
+    them. Other models stay unchanged."""
     if any(_ADAPTED in layer.lora_A for _, layer in _layers(model)):
         changes = {id(weight) for weight in lora_weights(model)}
         for weight in model.parameters():
@@ -59,7 +59,7 @@ def freeze_adapted(model: Any) -> None:
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """Return the weights of a model by their names, what `adapt` added to them included, and none of them in 4 bits."""
+    """Return the weights of a model by their names, with `adapt`'s low-rank changes merged, and none in 4 bits."""
     from peft.utils.integrations import dequantize_module_weight
 
     state: dict[str, Tensor] = model.state_dict()
@@ -75,9 +75,9 @@ def merged_state(model: Any) -> dict[str, Tensor]:
 
 
 def write_adapter(model: Any, folder: Path, base: str) -> None:
-    """Write what `adapt` added to `model` into `folder`, as peft does: adapter_config.json and adapter_model.safetensors.
+    """Write `adapt`'s adapter of `model` into `folder`, as peft does: adapter_config.json and adapter_model.safetensors.
 
-    base: Hub id or folder of the model that it was added to.
+    base: Hub id or folder of the model without the adapter.
     """
     from safetensors.torch import save_file
 
@@ -93,11 +93,11 @@ def write_adapter(model: Any, folder: Path, base: str) -> None:
 
 
 def _quantise(model: Any, name: str, base: str) -> None:
-    """Hold the weights of all linear layers of `model` in 4 bits, in place (Dettmers et al. 2023, QLoRA): nf4, one scale for
-    64 of them; nf4_double: the scales in 8 bits. They are multiplied with in float32.
+    """Quantise the weights of all linear layers of `model` to 4 bits, in place (Dettmers et al. 2023, QLoRA): nf4, one scale
+    for 64 weights; nf4_double: the scales in 8 bits. Products are computed in float32.
 
-    As in transformers' models, layers that it keeps in float32 stay so. A checkpoint holds the bits and no scales: the
-    model's files, which are the same, give them again.
+    Layers that transformers keeps in float32 stay so. A checkpoint holds the bits without scales, which are computed again
+    from the model's files.
     """
     if "Conv1D" in _linear(model).values():
         raise EncoderError(f"backbone.lora.base {base}: {name} has linear layers of a kind that is not held in 4 bits: "
@@ -112,10 +112,10 @@ def _quantise(model: Any, name: str, base: str) -> None:
             continue
         bits = Linear4bit(layer.in_features, layer.out_features, compute_dtype=torch.float32, device="meta", **how)
         bits.weight, bits.bias = Params4bit(layer.weight.detach(), **how).to(layer.weight.device), layer.bias
-        bits.support_avx512bf16_for_cpu = False  # it would compute in bfloat16 there, in eval mode alone
+        bits.support_avx512bf16_for_cpu = False  # else eval mode, but not train mode, would compute in bfloat16 on a CPU
         bits.register_state_dict_post_hook(_without_scales)
         model.set_submodule(path, bits)
-    model.is_loaded_in_4bit = True  # what peft chooses its layers by
+    model.is_loaded_in_4bit = True  # peft then uses its classes for 4-bit layers
 
 
 def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: Any) -> None:
@@ -124,14 +124,13 @@ def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, me
 
 
 def check_whole(model: Any, copied: str) -> None:
-    """Raise EncoderError, one line, where all of `copied`, a copy of `model`, would be trained, and 4 bits hold weights."""
+    """Raise EncoderError, one line, if `model` has 4-bit weights, which cannot be trained in `copied`, a copy of it."""
     if _quantised(model):
         raise EncoderError(f"backbone.lora.base: all weights of {copied} are trained, and 4 bits cannot be: set it to whole")
 
 
 def base_arguments(model: Any) -> dict[str, Any]:
-    """Return the arguments of transformers' from_pretrained by which a base is held as `adapt` left it; {} where it is
-    whole."""
+    """Return arguments of transformers' from_pretrained that quantise a base as `adapt` did; {} if it is not quantised."""
     if not (layers := _quantised(model)):
         return {}
     return {"quantization_config": {
@@ -141,11 +140,11 @@ def base_arguments(model: Any) -> dict[str, Any]:
 
 
 def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
-    """Give `model` (transformers' BERT or RoBERTa) `sets` low-rank changes of W_q and W_v in every layer, in place.
+    """Add `sets` low-rank changes of W_q and W_v in every layer to `model` (transformers' BERT or RoBERTa), in place.
 
     W x + scale * B A x (Hu et al. 2022): A (r, d) from peft's Kaiming-uniform draw by torch's global generator, B (d, r)
-    zero, no dropout: 4 layers d r weights a set. DiffAug's LoRA (Wang and Lu 2022, Table 3) has two sets, one a view. The
-    new weights are trainable, the others as trainable as they were. No set acts but inside `using`.
+    zero, no dropout: 4 layers d r weights a set. DiffAug's LoRA (Wang and Lu 2022, Table 3) has two sets, one for each view.
+    The new weights are trainable, the others as trainable as before. A set is active only inside `using`.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -170,9 +169,8 @@ def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
 
 @contextmanager
 def using(model: Any, index: int) -> Iterator[None]:
-    """Set `index` acts as long as this lasts, then what acted before. Which weights are trainable stays as it was.
-
-    Backward passes may come later: they use what the forward pass kept.
+    """Activate the set `index` in the block, afterwards the set that was active before. Does not change which weights are
+    trainable. Backward passes may run after the block: they use the activations of the forward pass.
     """
     layers = [layer for _, layer in _layers(model)]
     if not 0 <= index < _sets(layers):
@@ -186,10 +184,10 @@ def using(model: Any, index: int) -> Iterator[None]:
 
 
 def merged(model: Any, which: Literal["sum", "mean"] | int) -> Any:
-    """Return a plain copy of the model with sets added to its weights; the live one stays as it is.
+    """Return a plain copy of the model with sets merged into its weights; `model` is unchanged.
 
-    which: "sum" adds all sets, "mean" their average, a number this set alone. The copy is on the same device, in the same
-    modes, without gradients so far, and names its weights as a model without LoRA.
+    which: "sum" adds all sets, "mean" their average, a number only that set. The copy is on the same device, in the same
+    modes, without gradients, and its weights have the names of a model without LoRA.
     """
     plain = copy.deepcopy(model)
     layers = _layers(plain)
@@ -228,19 +226,19 @@ def lora_weights(model: Any) -> list[nn.Parameter]:
 
 
 def _linear(model: Any) -> dict[str, str]:
-    """Return the last parts of the names of its linear layers -> their class: GPT-2's are not torch's."""
+    """Return the last parts of the names of linear layers -> their class, which in GPT-2 is transformers' Conv1D."""
     return {name.rpartition(".")[2]: type(module).__name__ for name, module in model.named_modules()
             if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"}
 
 
 def _quantised(model: Any) -> list[tuple[str, Any]]:
-    """Return the linear layers that are held in 4 bits, by name."""
+    """Return the linear layers with 4-bit weights, with their names."""
     return [(name, module) for name, module in model.named_modules()
             if isinstance(module, nn.Linear) and hasattr(module.weight, "quant_state")]
 
 
 def _layers(model: Any) -> list[tuple[str, Any]]:
-    """Return the linear layers that hold sets, by name."""
+    """Return the linear layers with low-rank changes, with their names."""
     from peft.tuners.lora import LoraLayer
 
     return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]
@@ -248,7 +246,7 @@ def _layers(model: Any) -> list[tuple[str, Any]]:
 
 def _activate(layers: list[Any], names: list[str]) -> None:
     for layer in layers:
-        # peft makes the weights that act trainable and freezes the others
+        # peft makes the active set trainable and freezes the others: undone below
         before = [(weight, weight.requires_grad) for weight in layer.parameters()]
         layer.set_adapter(names)
         for weight, needed in before:
@@ -260,9 +258,9 @@ def _sets(layers: list[Any]) -> int:
 
 
 def merge_adapter(model: Any, name: str) -> None:
-    """Add the PEFT adapter that transformers loaded with `model` to its weights, in place: a plain model is left.
+    """Merge the PEFT adapter that transformers loaded with `model` into its weights, in place, to get a plain model.
 
-    Raises EncoderError, one line, for an adapter that is more than changes of weights.
+    Raises EncoderError, one line, for an adapter that does more than change weights.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import ModulesToSaveWrapper
@@ -280,6 +278,6 @@ def merge_adapter(model: Any, name: str) -> None:
     if left := next((key for key in model.state_dict() if _OF_ADAPTERS.search(key)), None):
         raise EncoderError(f"{name}: its adapter is more than changes of weights ({left}), which no plain model holds")
     model._hf_peft_config_loaded = False
-    vars(model).pop("_weight_conversions", None)  # by which save_pretrained would name the weights as an adapter's
+    vars(model).pop("_weight_conversions", None)  # with it save_pretrained would give weights the names of an adapter's
     if hasattr(model, "peft_config"):
         del model.peft_config

@@ -1,5 +1,5 @@
-"""A masked-LM head that is applied to chosen positions only, the way back to transformers' own class, and a frozen masked
-language model that fills chosen places of a text with words of its own."""
+"""Masked language models: a masked-LM head for chosen positions, its conversion to transformers' *ForMaskedLM classes, and
+DiffCSE's generator, a frozen masked LM that replaces chosen tokens of a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stsbench.losses.tokens import count_guesses, masked_lm
 from stsbench.training.modules.backbone import Backbone, load_another
 from stsbench.training.modules.edits import IGNORED
 
-# What stands between hidden states and logits in transformers' *ForMaskedLM classes: attributes, applied one after another.
+# The modules between hidden states and logits in transformers' *ForMaskedLM classes: attributes, applied one after another.
 _CHAINS = (
     ("cls",),  # BERT, MobileBERT, RoFormer, NomicBERT ...
     ("lm_head",),  # RoBERTa, XLM-RoBERTa, MPNet, CamemBERT ...
@@ -26,15 +26,15 @@ _CHAINS = (
     ("generator_predictions", "generator_lm_head"),  # ELECTRA, ConvBERT
     ("head", "decoder"),  # ModernBERT
 )
-_PLACES = 1024  # that get vocabulary logits at a time: 125 MB with BERT's vocabulary, whatever the batch
+_PLACES = 1024  # positions whose vocabulary logits are computed at a time, to need 125 MB with BERT's vocabulary
 
 
 class LMHead(nn.Module):
-    """(m, d) hidden states -> (m, V) logits, with the modules of a transformers *ForMaskedLM class."""
+    """A masked-LM head, (m, d) hidden states -> (m, V) logits, with the modules of a transformers *ForMaskedLM class."""
 
     def __init__(self, parts: dict[str, nn.Module], decoder: str, architecture: Any, stored: bool, name: str) -> None:
-        """parts: the chain, in order; decoder: the path of its output layer; stored: whether the checkpoint `name` holds
-        it."""
+        """Make a head of modules `parts`, in order. decoder: the path of the output layer; stored: whether the checkpoint
+        `name` holds the head."""
         super().__init__()
         self.parts = nn.ModuleDict(parts)
         self.decoder_path = decoder
@@ -52,11 +52,11 @@ class LMHead(nn.Module):
         return hidden
 
     def loss(self, states: Tensor, labels: Tensor, guesses: Tensor | None = None) -> tuple[Tensor, int]:
-        """Return `losses.masked_lm` over the positions that have a label, and how many these are: only they get logits.
+        """Return `losses.masked_lm` over the positions with a label, and their number. Only they get logits.
 
-        states: (n, L, d); labels: (n, L), IGNORED elsewhere; guesses: of `count_guesses`.
+        states: (n, L, d); labels: (n, L), IGNORED at positions without a label; guesses: as for `count_guesses`.
         """
-        chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
+        chosen = (labels != IGNORED).nonzero(as_tuple=True)  # indices, as each use of a mask would wait for a GPU
         logits, targets = self(states[chosen]), labels[chosen]
         if guesses is not None:
             count_guesses(guesses, logits, targets)
@@ -64,14 +64,13 @@ class LMHead(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: Any, name: str, tied: bool, causal: bool = False) -> LMHead:
-        """Return the head that `folder` stores, or a new one where it stores none, for `model`, the encoder loaded from
-        there. causal: that of a causal LM will do, where there is no masked one. A stored head is trained where the
-        embeddings are.
+        """Return the head in `folder`, or a new head if it has none, for `model`, the encoder from this folder. causal:
+        whether a causal LM's head is accepted if there is no masked LM. A stored head is trainable if the embeddings are.
 
-        A new one has random weights as transformers draws them (N(0, initializer_range^2), biases 0) before an output
-        layer that holds the word embeddings. tied: the output layer is the encoder's embedding parameter itself, unless
-        the checkpoint stores different numbers for the two; else always a parameter of its own, which starts as a copy.
-        EncoderError, one line: no masked-LM class, a head not known here, half a head.
+        A new head has random weights as transformers draws them (N(0, initializer_range^2), biases 0) before an output
+        layer that holds the word embeddings. tied: whether the output layer is the encoder's embedding parameter, unless
+        the checkpoint stores different numbers for the two; else it is a parameter of its own, which starts as a copy.
+        Raises EncoderError, one line, without a masked-LM class, and for a head that is unknown or incomplete.
         """
         whole, missing = _load_whole(folder, model, name, causal)
         chain, path = _chain(whole, model, name)
@@ -92,9 +91,9 @@ class LMHead(nn.Module):
 
 
 def as_masked_lm(model: Any, head: LMHead) -> Any:
-    """Return transformers' *ForMaskedLM module around the encoder `model` and `head`, for `save_pretrained`.
+    """Return transformers' *ForMaskedLM module with the encoder `model` and `head`, for `save_pretrained`.
 
-    It shares their weights. Its config says whether the output layer is the embedding; the encoder's is left alone.
+    It shares their weights. Its config states whether the output layer is the embedding; that of `model` is unchanged.
     """
     config = copy.deepcopy(model.config)
     config.tie_word_embeddings = head.decoder.weight is model.get_input_embeddings().weight
@@ -135,13 +134,13 @@ def _load_whole(folder: Path, model: Any, name: str, causal: bool) -> tuple[Any,
             whole, info = kind.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # safetensors, torch and transformers each have their own kinds
+    except Exception as error:  # safetensors, torch and transformers raise errors of their own
         raise EncoderError(f"cannot load the masked-LM head of {name}: {first_line(error)}") from error
     return whole.eval(), set(info["missing_keys"])
 
 
 def _chain(whole: Any, model: Any, name: str) -> tuple[tuple[str, ...], str]:
-    """Return the entry of _CHAINS that is all of `whole` beside its encoder, and the path of the output layer in it."""
+    """Return the entry of _CHAINS that names all modules of `whole` but its encoder, and the path of the output layer."""
     prefix = whole.base_model_prefix
     rest = {key for key, part in whole.named_children() if key != prefix and not isinstance(part, nn.CrossEntropyLoss)}
     chain = next((chain for chain in _CHAINS if set(chain) == rest), None)
@@ -152,9 +151,9 @@ def _chain(whole: Any, model: Any, name: str) -> tuple[tuple[str, ...], str]:
 
 
 def _one_bias(whole: Any, path: str, lacking: set[str]) -> None:
-    """Make the output layer's bias one parameter where transformers has two names for it, and tick both off `lacking`.
+    """Make the output layer's bias a single parameter if transformers has two names for it; take both out of `lacking`.
 
-    Without tied embeddings transformers leaves the second one idle, and DDP does not accept a parameter without gradient.
+    Without tied embeddings transformers does not use the second, and DDP does not accept a parameter without gradient.
     """
     owner_path = path.rpartition(".")[0]
     owner, decoder = whole.get_submodule(owner_path), whole.get_submodule(path)
@@ -169,8 +168,8 @@ def _one_bias(whole: Any, path: str, lacking: set[str]) -> None:
 
 
 def _check(head: LMHead, whole: Any, name: str) -> None:
-    """Raise EncoderError unless the head after the encoder gives the logits of the whole: another step between them would
-    show."""
+    """Raise EncoderError unless encoder and head give the logits of the whole model, which may have further steps between
+    the two."""
     ids = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
         expected = whole(input_ids=ids).logits[0]
@@ -181,17 +180,18 @@ def _check(head: LMHead, whole: Any, name: str) -> None:
 
 
 class Generator(nn.Module):
-    """A masked LM with the encoder's vocabulary. Nothing in it is ever trained, and nothing it does has a gradient."""
+    """A frozen masked LM with the encoder's vocabulary, which replaces tokens (DiffCSE's generator). Nothing has a
+    gradient."""
 
-    words: Tensor  # the ids that are tokens
+    words: Tensor  # the ids that have a token
 
     def __init__(
         self, backbone: Backbone, model: str | None, mode: Literal["train", "eval"], option: str = "options.generator"
     ) -> None:
-        """model: a masked LM as `backbone_folder` takes it; None: the encoder's own checkpoint, as it is stored.
+        """Load `model`, a masked LM as `backbone_folder` takes it; None: the encoder's own checkpoint, as it is stored.
 
-        mode: "train": its dropout is on whenever this module is in train mode, "eval": never. option: what errors call the
-        setting. Raises StsbenchError, one line, for another vocabulary, no mask token or no stored masked-LM head.
+        mode: "train": dropout is on whenever this module is in train mode, "eval": never. option: the setting's name in
+        errors. Raises StsbenchError, one line, for another vocabulary, no mask token or no stored masked-LM head.
         """
         super().__init__()
         self.backbone, self.digest = load_another(model, backbone, option)
@@ -215,23 +215,23 @@ class Generator(nn.Module):
                 f"{self.name} stores no masked-LM head, so its words would be random: name a masked LM with the same "
                 f"vocabulary in {option}, or train a head first (stsbench train mlm)"
             )
-        rows = len(self.head.decoder.weight)  # some may only pad the table to a round number: no token has their ids
+        rows = len(self.head.decoder.weight)  # the last rows may pad the table to a round number, without tokens
         self.register_buffer("words", torch.tensor(sorted(id for id in known.values() if id < rows)), persistent=False)
         self.requires_grad_(False).train()
 
     def train(self, mode: bool = True) -> Generator:
-        """With the mode "eval" stay in eval mode, whatever the method around it does."""
+        """Set train or eval mode; with the mode "eval" the generator always stays in eval mode."""
         super().train(mode and self.mode == "train")
         return self
 
     def fill(
         self, ids: Tensor, mask: Tensor, chosen: Tensor, *, sampling: bool = False, forbidden: Sequence[int] = ()
     ) -> Tensor:
-        """Return (n, L) `ids` with another token at the chosen places, all guessed at once from `ids` as they are.
+        """Return `ids` (n, L) with predicted tokens at the chosen positions, all predicted at once from `ids`.
 
-        ids, mask: (n, L), the mask 1 on real tokens; chosen: (n, L) bool, real tokens only. The token is the likeliest one,
-        or drawn from the softmax by torch's generator of that device; never one of `forbidden`, and never an id without a
-        token. Rows without a chosen place are not computed.
+        ids, mask: (n, L), the mask 1 on real tokens; chosen: (n, L) bool, real tokens only. The token is the most likely,
+        or, with `sampling`, drawn from the softmax by torch's generator of the device; never one of `forbidden` or an id
+        without a token. Rows without a chosen position are not computed.
         """
         rows = chosen.any(1).nonzero().squeeze(1)
         if not len(rows):
@@ -246,7 +246,7 @@ class Generator(nn.Module):
         return filled
 
     def _tokens(self, hidden: Tensor, words: Tensor, sampling: bool) -> Tensor:
-        """Return (m, d) -> (m,) of the ids `words`."""
+        """Return (m,) predicted tokens, among the ids `words`, from hidden states (m, d)."""
         logits = self.head(hidden)
         if len(words) < logits.shape[1]:
             logits = logits[:, words]

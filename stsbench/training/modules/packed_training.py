@@ -1,7 +1,7 @@
-"""A batch trained without padding, as stsbench/encoders/forward/passes.py encodes one, with dropout.
+"""The packed training pass: a batch without padding, as in stsbench/encoders/forward/passes.py, with dropout.
 
-Dropout acts where the model applies it. Its rates and its independence are the same; the generator that draws it is faster
-than torch's on a CPU. The slots of a prefix stand before each text's own keys and values, and are dropped like those.
+Dropout is applied where the model applies it, with the same rates and independence; its generator is faster than torch's on
+a CPU. A prefix's keys and values come before those of each text, and have the same dropout.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from stsbench.torch_state import fresh_torch
 from stsbench.training.modules.soft_prompt import EmbeddingChange, SoftPrompt, changed_embeddings, check_factors
 
 _LIBRARIES = ("transformers", "torch", "peft")
-_TRIED = (23, 3)  # tokens of the texts that a model is tried out on
-_alone: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether texts are in a row what they are alone
+_TRIED = (23, 3)  # numbers of tokens of the texts on which a model is tried
+_alone: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # model -> whether packed texts have their own states
 
 
 def packable(model: Any) -> bool:
-    """Return whether `PackedTraining` computes what `model` would: one of transformers', with or without adapters of
-    peft, whose texts are in a row what they are alone; no hooks of others, no gradient checkpointing, which would compute
-    layers again outside the row."""
+    """Return whether `PackedTraining` computes the same as `model`: a model of transformers, perhaps with peft's adapters,
+    in which packed texts do not influence one another; without other hooks, and without gradient checkpointing, which would
+    compute layers again outside of the packed pass."""
     if not all(map(_plain, model.modules())):
         return False
     if model not in _alone:
@@ -41,8 +41,8 @@ def packable(model: Any) -> bool:
 
 
 def _plain(module: Any) -> bool:
-    """Return whether a module does what its class in a library does."""
-    # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
+    """Return whether a module's forward pass is that of its class in one of the libraries."""
+    # transformers leaves hooks, which change nothing, in a model that has returned hidden states
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     if "forward" in vars(module) or any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
         return False
@@ -56,7 +56,7 @@ def _tried(model: Any) -> bool:
         rows = [generator.integers(5, model.config.vocab_size, length).tolist() for length in _TRIED]
         with fresh_torch():
             return why_padded(PackedForward(model), PaddedForward(model, 0), rows) is None
-    except Exception:  # no vocabulary (CANINE), too few positions for the try-out, ...: the padded pass is always there
+    except Exception:  # no vocabulary (CANINE), too few positions, ...: the padded pass works for every model
         return False
     finally:
         for module, training in modes.items():
@@ -73,8 +73,7 @@ class Masks:
         self.bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
 
     def __call__(self, shape: tuple[int, ...], rate: float, dtype: torch.dtype) -> Tensor:
-        """Return a tensor that is 0 with probability `rate` (to 2^-32) and 1 / (1 - rate) elsewhere, elements
-        independent."""
+        """Return a tensor of independent elements: 0 with probability `rate` (to 2^-32), else 1 / (1 - rate)."""
         count = int(np.prod(shape))
         words = self.bits.random_raw((count + 1) // 2).view(np.int32)[:count]  # 32 random bits an element
         kept = torch.from_numpy(words).ge(round(rate * 2**32) - 2**31)
@@ -82,7 +81,7 @@ class Masks:
 
 
 class _Drawn(TorchFunctionMode):
-    """Within, dropout of whatever module is drawn by `masks`."""
+    """A mode in which torch's dropout, of any module, gets its masks from `masks`."""
 
     def __init__(self, masks: Masks) -> None:
         super().__init__()
@@ -95,11 +94,11 @@ class _Drawn(TorchFunctionMode):
 
 
 class PackedTraining:
-    """One forward pass of `model` over one batch on a CPU; made anew for each. ids, mask: (n, L), mask 1 on real tokens.
+    """One packed forward pass of `model` over one batch, on a CPU. ids, mask: (n, L), mask 1 on real tokens.
 
-    Every row holds at least one real token. Gradients reach every parameter that the padded pass reaches. soft: of this
-    batch; heads: (n, layers, H) factors of each head's output, or None. EncoderError: `soft` puts a token beyond the model's
-    positions, or is for another family; ValueError: it is not of this batch's shapes.
+    Every row has at least one real token. Gradients reach the same parameters as in the padded pass. soft: the batch's soft
+    prompt; heads: (n, layers, H) factors of each head's output, or None. Raises EncoderError if `soft` has positions beyond
+    the model's, or the model takes none; ValueError if its shapes are not those of the batch.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class PackedTraining:
         descending, self.order = lengths.sort(descending=True, stable=True)
         self.groups = groups(descending.numpy())
         flat = self.order.unsqueeze(1) * mask.shape[1] + torch.arange(mask.shape[1])
-        self.indices = flat[mask[self.order].bool()]  # (tokens,) of the padded batch, text after text, longest first
-        self.starts = descending.cumsum(0) - descending  # (n,) where each text begins among the tokens
+        self.indices = flat[mask[self.order].bool()]  # (tokens,), places in the padded batch, text after text, longest first
+        self.starts = descending.cumsum(0) - descending  # (n,), the index of each text's first token
         self.tokens = ids.flatten()[self.indices]
         self.heads = None if heads is None else heads[self.order].unbind(1)  # each layer's (n, H), rows as in `order`
         if soft is not None or heads is not None:
@@ -140,7 +139,7 @@ class PackedTraining:
         ]
 
     def at(self, indices: Tensor) -> Tensor:
-        """Return (n, d) last states of one real token a row, at `indices` (n,) of the padded batch."""
+        """Return the (n, d) last states of one real token a row, in column `indices` (n,) of the padded batch."""
         before = self.mask.cumsum(1).gather(1, indices.unsqueeze(1)).squeeze(1)[self.order] - 1
         rows = self.starts + before
         if known_family(self.model):
@@ -151,7 +150,7 @@ class PackedTraining:
         return torch.empty_like(states).index_copy(0, self.order, states)
 
     def _changed(self, embedded: Tensor) -> Tensor:
-        """Return (1, tokens, d) for the same."""
+        """Return the changed embeddings, (1, tokens, d), of the packed embeddings, (1, tokens, d)."""
         assert self.change is not None
         return self.change.packed(embedded[0], self.indices, self.shape[1])[None]
 
@@ -163,13 +162,13 @@ class PackedTraining:
                     self.tokens, self.groups, layers, self.soft, slots=self.slots, heads=self.heads, draw=masks,
                     last=last,
                 )
-        except UnknownAttentionError as error:  # in a longer text than those that were tried out
+        except UnknownAttentionError as error:  # may occur only in texts longer than those of `_tried`
             raise EncoderError(f"{type(self.model).__name__} cannot be trained without padding: {error}") from error
 
 
 @contextmanager
 def _only(model: Any, rows: Tensor) -> Iterator[None]:
-    """Within, the last layer of a BERT or RoBERTa computes `rows` alone: behind its queries a sixth of MiniLM's work."""
+    """Let the last layer of a BERT or RoBERTa compute only `rows` after attention, which saves a sixth of MiniLM's work."""
     hook = model.encoder.layer[-1].attention.output.register_forward_pre_hook(
         lambda module, inputs: tuple(states.index_select(1, rows) for states in inputs)
     )

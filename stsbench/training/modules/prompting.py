@@ -1,5 +1,5 @@
-"""What a method with a template trains: texts inside it, the vector of the template without a sentence, which denoising
-subtracts, and the first half of a stored masked-LM head as its transform."""
+"""Parts of prompt-based methods: texts inside a template, PromptBERT's template denoising, which subtracts the vector of the
+template alone, and the transform of a stored masked-LM head."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
 
 
 def check_prompted(backbone: Backbone, start: Start) -> None:
-    """Raise EncoderError, one line, for a model whose positions cannot be given, and for options.denoise_start zero
-    (`start`) where the positions begin with 0 anyway."""
+    """Raise EncoderError, one line, for a model that takes no position ids, and if options.denoise_start zero (`start`) has
+    no effect, as the model's positions begin with 0."""
     check_family(backbone.model)
     if start == "zero" and first_position(backbone.model) == 0:
         raise EncoderError(
@@ -42,9 +42,9 @@ def check_prompted(backbone: Backbone, start: Start) -> None:
 
 
 def check_length(template: TokenTemplate, name: str, backbone: Backbone) -> None:
-    """Raise EncoderError where the longest sentence inside the template has more tokens than the model has positions.
+    """Raise EncoderError if the longest sentence inside the template has more tokens than the model has positions.
 
-    name: what a user would call the template. The sentence has backbone.max_length tokens, two special ones among them.
+    name: the template's option, for the message. The sentence has backbone.max_length tokens, two of them special.
     """
     limit = position_limit(backbone.model, backbone.tokenizer)
     longest = backbone.max_length - 2 + template.length
@@ -60,15 +60,15 @@ def template_vectors(
     split: int | None = None, gradient: bool = True, prefix: Callable[[int], Prefix] | None = None,
     vectors: Tensor | None = None,
 ) -> Tensor:
-    """Return (n, d) last state at the mask of the template alone, for sentences of `counts` (n,) tokens: h_i - this is
-    denoised (Jiang et al. 2022, PromptBERT, section 3.3).
+    """Return (n, d) template vectors, the last state at the mask of the template alone, for sentences of `counts` (n,)
+    tokens; they are subtracted from the vectors h_i to denoise them (Jiang et al. 2022, PromptBERT, section 3.3).
 
-    positions: "matched": the template's tokens from `split` on (None: those behind the sentence) stand counts[i] places
-    later, "empty": they do not; start: the first stands at the model's first position, or at 0; both behind a prefix.
-    gradient: False: none flows into the result. prefix: m -> what m rows attend to, too; vectors: (m, d) learned words.
+    positions: "matched": the positions of the template's tokens from `split` on (None: those after the sentence) are
+    counts[i] later, "empty": they are not; start: whether positions begin at the model's first or at 0, after a prefix.
+    gradient: whether gradients flow through the result. prefix: m -> a prefix for m rows; vectors: (m, d) learned words.
 
-    One pass over the distinct counts: each row of it has its own dropout, and texts of equal count share a row, as in the
-    authors' table of all counts. Raises EncoderError where a position is beyond the model's (Backbone.at).
+    One pass computes all distinct counts, a row each, with its own dropout; texts of equal count share a row, as in the
+    authors' table of all counts. Raises EncoderError for positions beyond the model's (Backbone.at).
     """
     with nullcontext() if gradient else torch.no_grad():
         distinct, rows = counts.unique(return_inverse=True)
@@ -86,11 +86,11 @@ def template_vectors(
 
 
 def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
-    """Return the transform of the masked-LM head that `folder` stores, in float32 and trainable.
+    """Return the transform (dense layer, activation, LayerNorm) of the masked-LM head in `folder`, in float32 and trainable.
 
-    model: the encoder loaded from there; name: what errors call it.
+    model: the encoder from this folder; name: its name in errors.
 
-    EncoderError, one line: a folder without a masked-LM head, a head that is not known here.
+    Raises EncoderError, one line, for a folder without a masked-LM head, and for an unknown head.
     """
     head = LMHead.load(folder, model, name, tied=False)
     if not head.stored:
@@ -109,7 +109,7 @@ def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
 
 
 def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, Any]:
-    """Return dense layer, activation's name and LayerNorm of a head."""
+    """Return the dense layer, the activation's name and the LayerNorm of a head. Raises EncoderError for an unknown head."""
     parts = head.parts
     predictions: Any = getattr(parts["cls"], "predictions", None) if "cls" in parts else None
     if hasattr(predictions, "transform"):
@@ -134,12 +134,12 @@ def _check_transform(transform: LMTransform, head: LMHead, name: str) -> None:
 
 
 class InTemplate:
-    """Texts inside a template, as token ids: each is cut at max_length tokens of its own, decoded and put into the template,
-    whose last token is read. Source: Jiang et al. (2023), PromptEOL, and ft_llm.py of kongds/scaling_sentemb."""
+    """Token ids of texts inside a template: each text is cut at max_length tokens, decoded and put into the template, whose
+    last token is pooled. Source: Jiang et al. (2023), PromptEOL, and ft_llm.py of kongds/scaling_sentemb."""
 
     def __init__(self, backbone: Backbone, template: str) -> None:
-        """Raise StsbenchError, one line, for another pooler than last, a template without one place for the text, and one
-        that leaves no position."""
+        """Raise StsbenchError, one line, for a pooler other than last, a template without exactly one place for the text,
+        and texts inside it that are longer than the model's positions."""
         if backbone.pooler != "last":
             raise StsbenchError(
                 f"backbone.pooler {backbone.pooler}: options.template is read at its last token: set it to last"
@@ -155,9 +155,9 @@ class InTemplate:
             )
 
     def count_later_tokens(self, words: str) -> int:
-        """Return how many tokens of a text stand behind the last one of `words`, which the template has behind the text.
+        """Return how many tokens of a filled template follow `words`, which the template has after the text.
 
-        StsbenchError, one line, where they are not there once, or end within a token. Source: train.py of ZBWpro/CSE-SFP.
+        Raises StsbenchError unless `words` is there once and ends with a token. Source: train.py of ZBWpro/CSE-SFP.
         """
         start, *ends = self.filled.after.split(words) if words else [""]
         whole, part = self.filled.fill(""), self.filled.before + start + words
@@ -171,7 +171,7 @@ class InTemplate:
         return len(ids[0]) - len(ids[1]) + special[::-1].index(0)
 
     def __call__(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Return `[text]` -> token ids, with the special tokens that the tokenizer puts around a text."""
+        """Return `[text]` -> token ids of the filled template, with the tokenizer's special tokens."""
         cutting = {"truncation": True, "max_length": self.cut, "add_special_tokens": False, "padding": False}
         cut = self.tokenizer.batch_decode(self.tokenizer(list(texts), **cutting)["input_ids"])
         rows = self.tokenizer([self.filled.fill(text) for text in cut], padding=False, truncation=False, verbose=False)

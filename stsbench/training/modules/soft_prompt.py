@@ -1,8 +1,8 @@
-"""What a padded batch in training reads beside its token ids (positions, learned words, a prefix of keys and values), and
-what is done to it on the way: changes of its embeddings, and attention heads that are dropped.
+"""Soft prompts of padded training batches (position ids, learned words, a prefix of keys and values), changes of their
+embeddings, and DropHead.
 
-Here a prefix has a row for each text, because dropout and roles differ from row to row, and gradients flow through it. At
-test time one prefix serves all texts of a packed batch: stsbench/encoders/forward/batching.py.
+In training a prefix has a row for each text, because dropout and roles differ from row to row, and gradients flow through
+it. At test time a single prefix serves all texts of a packed batch: stsbench/encoders/forward/batching.py.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from stsbench.errors import EncoderError
 
 @dataclass(frozen=True)
 class EmbeddingChange:
-    """For one padded batch of n rows of L tokens: its embedding output E (word, position and type embeddings, LayerNorm,
-    dropout) becomes (`replacement` or E) + `added`, and 0 where any of `cut` is true. Before that, its first P places become
-    `leading`: vectors that the layers read before the text, without position or type. Attention and pooling masks stay.
+    """A change of the embeddings of a padded batch of n rows of L tokens. The output E of the embedding layer (word,
+    position and type embeddings, LayerNorm, dropout) becomes (`replacement` or E) + `added`, and 0 where any of `cut` is
+    true. Before that, `leading` replaces the first P embeddings, without position or type. Attention and pooling masks stay
+    the same.
 
     cut: masks (n, L or 1, d or 1), true where a number is set to 0: whole tokens, whole features, single elements; added,
-    replacement: (n, L, d); leading: (n, P, d), not together with `replacement`; every row's first P places are real. Padding
-    may be changed, too: nothing reads it. Gradients reach all vectors.
+    replacement: (n, L, d); leading: (n, P, d), not together with `replacement`; each row's first P tokens must be real.
+    Padding may be changed, too, as its states are not used. Gradients reach all vectors.
     """
 
     cut: tuple[Tensor, ...] = ()
@@ -37,14 +38,14 @@ class EmbeddingChange:
     leading: Tensor | None = None
 
     def part(self, rows: slice) -> EmbeddingChange:
-        """Return that of some rows of the batch."""
+        """Return the change for some rows of the batch."""
         added, replacement, leading = (
             None if part is None else part[rows] for part in (self.added, self.replacement, self.leading)
         )
         return EmbeddingChange(tuple(mask[rows] for mask in self.cut), added, replacement, leading)
 
     def check(self, ids: Tensor) -> None:
-        """Raise ValueError unless all parts go with this batch (n, L)."""
+        """Raise ValueError unless the shapes of all parts are those of a batch with token ids (n, L)."""
         rows, length = ids.shape
         for mask in self.cut:
             if mask.ndim != 3 or mask.shape[0] != rows or mask.shape[1] not in (1, length) or mask.dtype != torch.bool:
@@ -61,16 +62,15 @@ class EmbeddingChange:
                 raise ValueError(f"{what} do not go with the embeddings of a batch {(rows, length)}")
 
     def padded(self, embedded: Tensor) -> Tensor:
-        """Return what the first layer reads, (n, L, d), for the embedding output (n, L, d)."""
+        """Return the changed embeddings, (n, L, d), of the embedding layer's output (n, L, d)."""
         if self.leading is not None:
             embedded = torch.cat([self.leading.to(embedded.dtype), embedded[:, self.leading.shape[1] :]], 1)
         return self._applied(embedded, self.replacement, self.added, self.cut)
 
     def packed(self, embedded: Tensor, indices: Tensor, length: int) -> Tensor:
-        """Return the same of real tokens alone: embedded (tokens, d); places: (tokens,) where each stands in the flattened
-        batch.
+        """Return the changed embeddings, (tokens, d), of a packed batch, which has real tokens only.
 
-        length: L.
+        embedded: (tokens, d); indices: (tokens,), each token's index in the flattened padded batch; length: L.
         """
         rows, columns = indices // length, indices % length
         if self.leading is not None:
@@ -96,9 +96,9 @@ class EmbeddingChange:
 def changed_embeddings(
     model: Any, change: Callable[[Tensor], Tensor] | None, path: str = "embeddings", shape: tuple[int, int] | None = None
 ) -> Iterator[None]:
-    """Within, a pass of `model` reads `change` of what the module at `path` gives: (rows, tokens, d) numbers.
+    """Replace the output of the module at `path`, (rows, tokens, d), by `change` of it in passes of `model` in the block.
 
-    shape: their rows and d, where these are known. Raises EncoderError where it gives others, and where it is not run.
+    shape: (rows, d) of the output, if known. Raises EncoderError for another shape, and if the module does not run.
     """
     if change is None:
         yield
@@ -117,17 +117,17 @@ def changed_embeddings(
         yield
     finally:
         hook.remove()
-    if not reached:  # else two views would be one, or a discriminator would know nothing of the sentence, without a word
+    if not reached:  # training would go on without an error, with equal views or a discriminator without the sentence
         raise EncoderError(f"{name} did not run its {path}, which was to be changed: take a BERT-like model")
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Keys and values that the tokens of each row attend to before its own (Li and Liang 2021; DiffAug, section 3.1).
+    """A prefix: keys and values that each row's tokens attend to before their own (Li and Liang 2021; DiffAug, section 3.1).
 
-    keys, values: (layers, n, P, d), heads side by side in d, row by row (each row may have dropped others); visible: (n, P)
-    bool, the slots that a row's tokens may attend to. All rows see equally many. Real tokens' positions start P later,
-    however many are seen.
+    keys, values: (layers, n, P, d), heads side by side in d, with a copy for each row, as dropout differs; visible: (n, P)
+    bool, the slots that a row's tokens may attend to, equally many in all rows. Real tokens' positions start P later,
+    whatever the number of visible slots.
     """
 
     keys: Tensor
@@ -135,13 +135,13 @@ class Prefix:
     visible: Tensor
 
     def part(self, rows: slice) -> Prefix:
-        """Return that of some rows."""
+        """Return the prefix of some rows."""
         return Prefix(self.keys[:, rows], self.values[:, rows], self.visible[rows])
 
     def by_layer(self, order: Tensor | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Of each layer the keys and values (n, p, d) of the p slots that each row sees; empty where p is 0.
+        """Return for each layer keys and values, (n, p, d), of the p visible slots of each row; [] if p is 0.
 
-        order: (n,) the rows in the order in which they are wanted. ValueError where rows see unequally many.
+        order: (n,), the order of rows in the result. Raises ValueError if rows have different numbers of visible slots.
         """
         rows, slots = self.visible.shape
         if self.keys.shape != self.values.shape or self.keys.shape[1:3] != (rows, slots):
@@ -168,10 +168,10 @@ class Prefix:
 
 @dataclass(frozen=True)
 class SoftPrompt:
-    """For one padded batch of n rows of L tokens.
+    """The soft prompt of a padded batch of n rows of L tokens.
 
-    positions: (n, L) position ids, None: the model's own, plus P with a prefix; rows: (n, L) row of `vectors` (m, d) that
-    stands for the word embedding, -1 for the token's own; change: of what the first layer reads.
+    positions: (n, L) position ids, None: the model's own, plus P with a prefix; rows: (n, L), the row of `vectors` (m, d)
+    that replaces a word embedding, -1 for the token's own; change: of the first layer's input.
     """
 
     positions: Tensor | None = None
@@ -182,17 +182,17 @@ class SoftPrompt:
 
     @property
     def shift(self) -> int:
-        """Return P, the positions that stand before a text where `positions` is None."""
+        """Return P, the number of positions before a text's first if `positions` is None, 0 without a prefix."""
         return 0 if self.prefix is None else self.prefix.visible.shape[1]
 
     def part(self, rows: slice) -> SoftPrompt:
-        """Return that of some rows of the batch."""
+        """Return the soft prompt of some rows of the batch."""
         positions, words = (None if part is None else part[rows] for part in (self.positions, self.rows))
         prefix = None if self.prefix is None else self.prefix.part(rows)
         return SoftPrompt(positions, words, self.vectors, prefix, None if self.change is None else self.change.part(rows))
 
     def check(self, ids: Tensor, layers: int) -> None:
-        """Raise ValueError unless all parts go with this batch (n, L) and a model of so many layers."""
+        """Raise ValueError unless the shapes of all parts are those of a batch (n, L) and a model with `layers` layers."""
         for name, part in (("positions", self.positions), ("rows", self.rows)):
             if part is not None and part.shape != ids.shape:
                 raise ValueError(f"{name} {tuple(part.shape)} of a soft prompt for a batch {tuple(ids.shape)}")
@@ -208,9 +208,9 @@ class SoftPrompt:
 
 
 def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None) -> dict[str, Any]:
-    """Return the arguments of one forward pass of `model`. ids, mask: (n, L); soft: of this batch.
+    """Return the arguments of one forward pass of `model`. ids, mask: (n, L); soft: the batch's soft prompt, or None.
 
-    Raises EncoderError for a model that takes no soft prompt or has no such positions, ValueError for other shapes.
+    Raises EncoderError if the model takes no soft prompt or has too few positions, ValueError for other shapes.
     """
     if soft is None:
         return {"input_ids": ids, "attention_mask": attention_mask(model, mask)}
@@ -223,18 +223,18 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
 
 
 def head_factors(keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what the output of each head is multiplied by: H / k where it is keep, k of H heads being keep, and 0 where
-    not.
+    """Return DropHead's factors of attention heads' outputs, (n, layers, H): H / k for k heads of H that are kept, 0 for
+    those that are dropped.
 
-    keep: (n, layers, H) bool, for each row and layer; so are the factors. A layer of a row that keeps no head has 0
-    everywhere. Source: Zhou et al. (2020), "Scheduled DropHead", as Mirror-BERT has it.
+    keep: (n, layers, H) bool, for each row and layer. If a row keeps no head of a layer, its factors are all 0. Source:
+    Zhou et al. (2020), "Scheduled DropHead", as in Mirror-BERT.
     """
     count = keep.sum(-1, keepdim=True).clamp(min=1)
     return keep * (keep.shape[-1] / count.to(dtype))
 
 
 def check_factors(factors: Tensor, rows: int, model: Any) -> None:
-    """Raise ValueError unless the factors are (n, layers, H) of this batch of n rows and this model."""
+    """Raise ValueError unless the factors are (n, layers, H) for a batch of n `rows` and for `model`."""
     shape = (rows, model.config.num_hidden_layers, model.config.num_attention_heads)
     if factors.shape != shape:
         raise ValueError(f"factors {tuple(factors.shape)} of heads for rows, layers and heads {shape}")
@@ -242,8 +242,8 @@ def check_factors(factors: Tensor, rows: int, model: Any) -> None:
 
 @contextmanager
 def scaled_heads(model: Any, factors: Tensor | None) -> Iterator[None]:
-    """Within, transformers' own pass of a BERT or RoBERTa multiplies each head's output, before the dense layer behind it,
-    by `factors` (n, layers, H). EncoderError for other models, and under gradient checkpointing, which would not see it."""
+    """Multiply each attention head's output by `factors` (n, layers, H), before the output layer, in transformers' passes of
+    a BERT or RoBERTa in the block. Raises EncoderError for other models, and for gradient checkpointing, which misses it."""
     if factors is None:
         yield
         return
@@ -258,7 +258,7 @@ def scaled_heads(model: Any, factors: Tensor | None) -> Iterator[None]:
 
 
 def _scale(factors: Tensor, module: nn.Module, inputs: Any, output: Any) -> Any:
-    """Return the output of one layer's attention, (n, L, d) with heads side by side in d, scaled; factors: (n, H)."""
+    """Return the output of a layer's attention, (n, L, d), heads side by side in d, with scaled heads. factors: (n, H)."""
     context, *rest = output
     scaled = context.unflatten(2, (factors.shape[1], -1)) * factors.to(context.dtype)[:, None, :, None]
     return (torch.flatten(scaled, 2), *rest)

@@ -1,4 +1,4 @@
-"""A static model being trained: a table of tokens' vectors, and the folder that model2vec and sentence-transformers read."""
+"""Training of static models: a table of token vectors, read and written in the format of model2vec."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from stsbench.encoders.model_folder import check_tokenizer
 from stsbench.encoders.transformer.declared import TABLE
 from stsbench.encoders.transformer.sentence_transformer import table_rows
 
-# its readers add no special tokens, and a padding token among the words would count as one
+# model2vec adds no special tokens, and would count padding tokens in the mean
 _PLAIN = {"post_processor": None, "truncation": None, "padding": None}
 
 
 class TableConfig(PretrainedConfig):
-    """The sizes of a table: vocab_size, hidden_size; no layers."""
+    """Configuration of a table: vocab_size, hidden_size, and no layers."""
 
     model_type = TABLE
     num_hidden_layers = 0
 
 
 class StaticTable(PreTrainedModel):
-    """(V, d) vectors of tokens, whose mean is a text's vector, as a transformers model whose states are those vectors."""
+    """A (V, d) table of token vectors as a transformers model whose hidden states are the tokens' vectors."""
 
     config_class = TableConfig
 
@@ -38,17 +38,17 @@ class StaticTable(PreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the table."""
+        """Return the table, as transformers' models return their embeddings."""
         return self.embeddings
 
     def forward(self, input_ids: Tensor, **_: Any) -> BaseModelOutput:
-        """Return the vectors of tokens (n, L) as the only state, (n, L, d)."""
+        """Return the vectors, (n, L, d), of tokens (n, L), as the only hidden state."""
         states = self.embeddings(input_ids)
         return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
 
 
 def load_table(folder: Path, name: str) -> tuple[StaticTable, PreTrainedTokenizerFast]:
-    """Return the table in a folder of model2vec's or of a StaticEmbedding, and its tokenizer without special tokens.
+    """Return the table in a folder of model2vec or of a StaticEmbedding, and its tokenizer, without special tokens.
 
     Raises EncoderError, one line, for broken files.
     """
@@ -72,5 +72,5 @@ def write_table(model: StaticTable, tokenizer: Any, folder: Path, normalize: boo
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     save_file({"embeddings": model.embeddings.weight.detach().float().contiguous()}, folder / "model.safetensors")
-    plain = json.loads(tokenizer.backend_tokenizer.to_str()) | _PLAIN  # a method's call may have left it cutting texts
+    plain = json.loads(tokenizer.backend_tokenizer.to_str()) | _PLAIN  # a method may have switched truncation on
     (folder / "tokenizer.json").write_text(json.dumps(plain, ensure_ascii=False) + "\n", "utf-8")

@@ -1,1 +1,1 @@
-"""Recipes: every choice of a training by name, the methods they belong to, and what each method says of itself."""
+"""Training recipes: their settings, how they are loaded and checked, and the methods that they belong to."""

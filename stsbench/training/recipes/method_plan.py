@@ -1,4 +1,4 @@
-"""A method as a recipe trains it: its stages, and which rows each of them trains on."""
+"""The plan of a training: the method with its options, its stages, and which rows each stage trains on."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the metho
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows. around: the
-    recipe's sections that AROUND names, without those that are null.
+    """A method's class and options, and the cross-entropy on labelled rows that recipe.semi adds. around: the recipe's
+    sections named in AROUND, without those that are null.
 
-    joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
-    them comes the stage "sup" with labelled rows only. All else is the method's.
+    With joint and sup-joint, a batch of labelled rows accompanies each batch of the method's own stages. With sup-joint and
+    sup-unsup, a stage "sup" on labelled rows alone comes before these stages.
     """
 
     kind: type[Method]
@@ -36,7 +36,7 @@ class MethodPlan:
 
     @property
     def name(self) -> str:
-        """Return the method's."""
+        """Return the method's name."""
         return self.kind.name
 
     @cached_property
@@ -57,13 +57,13 @@ class MethodPlan:
         return check_stages_for(self.kind, stages)
 
     def stream_number(self, stage: str) -> int:
-        """Return the number by which a stage draws its batches; for the method's own stages the same with recipe.semi and
-        without."""
+        """Return the stage's number in the seed of its batches; with recipe.semi, the method's own stages keep the numbers
+        that they have without it."""
         known = self.kind.Options.stages
         return known.index(stage) if stage in known else len(known)
 
     def labelled(self, stage: str) -> LabelledUse:
-        """Return whether a stage trains on the recipe's labelled rows: as `Needs.labelled` says, or as recipe.semi does."""
+        """Return how a stage uses the recipe's labelled rows, by `Needs.labelled`, or by recipe.semi where it is set."""
         if self.semi is None:
             use = self.needs.labelled
             return use if isinstance(use, str) else use.get(stage, "none")
@@ -72,11 +72,11 @@ class MethodPlan:
         return "none" if self.semi.procedure == "sup-unsup" else "with"
 
     def roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
+        """Return those of `roles` that the method uses. Raises StsbenchError, one line, where one is lacking."""
         return calling(self.kind, "needs().roles", lambda: self.needs.roles(roles, self.name))
 
     def labelled_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the same of labelled rows: with recipe.semi triplets, or pairs with a label."""
+        """Return the roles used of labelled rows; with recipe.semi those of triplets, or of pairs with a label."""
         if self.semi is None:
             choose = self.needs.labelled_roles
             return calling(self.kind, "needs().labelled_roles", lambda: choose(roles, self.name))
@@ -84,10 +84,10 @@ class MethodPlan:
 
 
 def load_plan(recipe: Recipe) -> MethodPlan:
-    """Return the recipe's method, loaded.
+    """Return the plan of a recipe, with its method's class loaded.
 
-    Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where the method uses labelled rows
-    itself.
+    Raises StsbenchError, one line, for an unknown or unfinished method, for a section that the method cannot use, and for
+    semi where the method uses labelled rows itself.
     """
     kind = load_method(recipe.method)
     around = {name: section for name in AROUND if (section := getattr(recipe, name)) is not None}

@@ -1,6 +1,6 @@
-"""Where a method is, an entry point's name or FILE.py:CLASS, and what it says of itself: card, title, options.
+"""Training methods, installed ones or FILE.py:CLASS: where they are, how they load, and their cards, titles and options.
 
-Options are read without torch where they can be.
+Options in a module of their own are read without importing torch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ GROUP = "stsbench.methods"  # entry points; each names a class
 
 @dataclass(frozen=True)
 class MethodSource:
-    """Where a method's class is written. label: its name in messages; module: None for FILE.py:CLASS; folder: of its card
-    and recipes."""
+    """The source of a method's class. label: its name in messages; module: None for FILE.py:CLASS; folder: the folder of its
+    card and recipes."""
 
     label: str
     module: str | None
@@ -38,8 +38,8 @@ class MethodSource:
 
 
 def canonical(method: str, folder: Path | None = None) -> str:
-    """Return a method as recipes and run folders name it: FILE.py:CLASS with the file's full path (relative to `folder`,
-    by default the working folder), and an entry point's name in its own case."""
+    """Return the method's name as recipes and run folders store it: FILE.py:CLASS with the file's absolute path (resolved
+    from `folder`, by default the working folder), or an entry point's name in its own case."""
     if not is_file_class(method):
         return match_name(method, names(GROUP))
     file, _, attribute = method.rpartition(":")
@@ -47,20 +47,20 @@ def canonical(method: str, folder: Path | None = None) -> str:
 
 
 def short_name(method: str) -> str:
-    """Return the method without its file's folder: what cards, records and the names of run folders say."""
+    """Return the method's name as in cards, records and names of run folders: FILE.py:CLASS without the file's folder."""
     return method.rpartition("/")[2] if is_file_class(method) else method
 
 
 def method_file(method: str) -> dict[str, str]:
-    """Return {"method file": sha256} of FILE.py:CLASS, {} of an installed method: a run is resumed with the same file
-    only."""
+    """Return {"method file": sha256} for FILE.py:CLASS, {} for an installed method. A run can only be resumed with the same
+    file."""
     file = find_method(method).file
     return {"method file": sha256_file(file)} if is_file_class(method) and file is not None else {}
 
 
 @cache
 def find_method(method: str) -> MethodSource:
-    """Return where the method is; it is not loaded. Raises StsbenchError, one line, for an unknown name and a missing
+    """Return the source of a method, without loading it. Raises StsbenchError, one line, for an unknown name or a missing
     file."""
     if is_file_class(method):
         file, _, attribute = method.rpartition(":")
@@ -108,16 +108,15 @@ def load_method(method: str) -> type[Method]:
 
 
 def options_class(method: str) -> type[Options]:
-    """Return the method's Options, without torch where they stand in a module of their own (`_options_class`)."""
+    """Return the class of the method's options, without importing torch where it has a module of its own."""
     source = find_method(method)
     return _options_class(source) or load_method(method).Options
 
 
 def method_name(options: Options) -> str:
-    """Return the name by which recipes know the installed method of these options: of methods.SimCSE(temperature=0.07)
-    simcse.
+    """Return the name of the installed method that these options belong to: "simcse" for methods.SimCSE(temperature=0.07).
 
-    Raises StsbenchError, one line, for options of no installed method.
+    Raises StsbenchError, one line, for options that belong to no installed method.
     """
     kind = type(options)
     for name in names(GROUP):
@@ -132,7 +131,7 @@ def method_name(options: Options) -> str:
 
 
 def card(method: str) -> str:
-    """Return the method's card.md; of a method without one its name and its class's docstring."""
+    """Return the text of the method's card.md, or its name and its class's docstring where it has no card."""
     path = find_method(method).folder / "card.md"
     if path.is_file():
         return path.read_text("utf-8")
@@ -140,7 +139,7 @@ def card(method: str) -> str:
 
 
 def title(method: str) -> str:
-    """Return the first heading of the card, "" where there is none."""
+    """Return the first heading of the method's card, "" where there is none."""
     path = find_method(method).folder / "card.md"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
@@ -167,7 +166,7 @@ def _options_class(source: MethodSource) -> type[Options] | None:
 
 
 def _module(source: MethodSource) -> Any:
-    """Return the imported module, or the file as one; its own errors become one line with the line at fault."""
+    """Return the method's module, imported. Raises StsbenchError, one line that names the line at fault, where it fails."""
     if source.module is None:
         return file_module(Path(str(source.file)), source.label)
     try:

@@ -1,4 +1,4 @@
-"""A recipe as a user names it, in Python and on the command line: METHOD, METHOD/NAME, NAME or a file."""
+"""Recipes by the name that a user gives, in Python or on the command line: METHOD, METHOD/NAME, NAME or a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stsbench.training.recipes.recipes import default_recipe, find_recipe, recip
 
 
 def named_recipe(name: str, method: str | None = None) -> Recipe:
-    """Return the recipe METHOD/NAME, a file's, or the one NAME of any method. method: whose it is, of a file that names
-    none.
+    """Return the recipe METHOD/NAME, the recipe in a file, or the recipe NAME that a single method has. method: the method
+    of a recipe file that does not name one.
 
-    Raises StsbenchError for none and one of several.
+    Raises StsbenchError where no recipe has the name, or recipes of several methods have it.
     """
     if method:
         return find_recipe(method, name)[0]
@@ -44,9 +44,9 @@ def named_recipe(name: str, method: str | None = None) -> Recipe:
 
 
 def _method(path: Path) -> str:
-    """Return the method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
+    """Return the method of a recipe file: its `method:`, else that of the recipe it extends, or the method that ships this.
 
-    Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.
+    Raises StsbenchError for a file with neither key, and where several methods have a recipe of the extended name.
     """
     shipped = {(find_method(holder).folder / "recipes").resolve(): holder for holder in names(GROUP)}
     visited: set[Path] = set()
@@ -71,15 +71,15 @@ def _method(path: Path) -> str:
             several = f"several methods have a recipe '{parent.stem}' ({', '.join(holders)})"
             raise StsbenchError(f"{path}: {several}; add the line 'method: NAME'")
         path = parent
-    return shipped.get(path.resolve().parent, next(iter(shipped.values())))  # a circle: find_recipe says where it runs
+    return shipped.get(path.resolve().parent, next(iter(shipped.values())))  # files extend each other: find_recipe raises
 
 
 def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Recipe:
-    """Return a recipe as an object, to be read, changed (`with_settings`), saved and trained by (`train`).
+    """Return a recipe as an object, which can be read, changed (`with_settings`), saved and passed to `train`.
 
-    recipe: METHOD/NAME as `stsbench list recipes` shows it, METHOD for the method's own, or a YAML file, such as the
-    recipe.yaml of a run folder. method: of a file that names another file's class as its method, FILE.py:CLASS, which is
-    read only where it is named here. Raises StsbenchError, one line.
+    recipe: METHOD/NAME as `stsbench list recipes` shows it, METHOD for its default recipe, or a YAML file, such as the
+    recipe.yaml of a run folder. method: FILE.py:CLASS, for a recipe file whose method is such a class: the Python file runs
+    only where it is named here. Raises StsbenchError, one line.
 
     >>> import stsbench
     >>> recipe = stsbench.load_recipe("simcse/unsup-bert-base")
@@ -106,5 +106,5 @@ def load_recipe(recipe: str | PathLike[str], *, method: str | None = None) -> Re
 
 
 def _shipped() -> dict[str, list[str]]:
-    """Return the names of the recipes that each method brings."""
+    """Return method -> the names of the recipes that it ships."""
     return {method: recipe_names(method) for method in names(GROUP)}

@@ -1,4 +1,4 @@
-"""A training run's recipe: its sections, its checks, and what it says of what was changed in it. Imports no torch."""
+"""The recipe of a training run: its sections, how it is checked, and how changes to it are noted. Imports no torch."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from stsbench.training.recipes.sections import (
     TrainingSettings,
 )
 
-OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
-# Settings that came after the first records and plans: at these values a digest is what it was before there was the setting.
+OWN = ("name", "description", "source", "published")  # keys that a recipe does not inherit from the one it extends
+# Settings added after the first records and plans. At these values they are left out of digests, so that old digests hold.
 LATER: dict[str, Any] = {
     "ranking": None, "data.min_characters": 0, "labelled.min_characters": 0, "options.guide": "frozen",
     "options.repeat": None, "options.queue": None, "backbone.layers": None, "matryoshka": None, "guide": None,
@@ -45,19 +45,19 @@ LATER: dict[str, Any] = {
     "options.template": None, "options.full_stop": "prompteol", "options.positive_word": None,
     "options.mean_over": "text", "backbone.gradient_checkpointing": "none",
 }
-# What stands around a method's loss: dotted keys of sections that make_objective (engine/objective.py) reads.
+# Sections that add terms to any method's loss: make_objective (engine/objective.py) reads them.
 AROUND = ("ranking", "matryoshka", "guide", "contrast", "gor", "adaptive_layers")
-CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
-OPERATIONAL = {"checkpoint_minutes"}  # changes nothing in what is trained, and is in no digest
-# changing one leaves a recipe what it was; so does another folder of data.file
+CHANGED = ("-changed", "-swept")  # endings of the names of recipes that were changed before training
+OPERATIONAL = {"checkpoint_minutes"}  # has no effect on the weights, and is in no digest
+# A recipe with other values of these, or with data.file in another folder, still counts as unchanged.
 FREE = {"seed", "checkpoint_every", *OPERATIONAL}
-# What `_noted` writes, in a source's note and in the description.
+# The sentences that `_noted` writes into a source's note and into the description.
 _NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
 _DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
 
 
 class Recipe(Settings):
-    """A training run in full. `stages` overrides `data` and `training` stage by stage."""
+    """All settings of a training run. `stages` overrides `data` and `training` for single stages."""
 
     name: str = setting(..., "of the recipe; a file without one has that of the file")
     method: str = setting(..., "an installed method, or FILE.py:CLASS")
@@ -92,7 +92,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _stages_are_whole(self) -> Self:
-        """Read each stage's values with those that it takes over: what goes together is asked of the whole stage."""
+        """Check each stage's values together with those that it inherits, as settings of one stage depend on each other."""
         parts: dict[str, Settings] = {"data": self.data, "training": self.training}
         for name, stage in self.stages.items():
             for part, values in stage.items():
@@ -105,19 +105,19 @@ class Recipe(Settings):
         return self
 
     def stage_data(self, stage: str) -> DataSettings:
-        """Return the data of one stage."""
+        """Return the data settings of a stage."""
         return DataSettings(**{**self.data.model_dump(), **self.stages.get(stage, {}).get("data", {})})
 
     def stage_training(self, stage: str) -> TrainingSettings:
-        """Return the optimisation of one stage."""
+        """Return the optimisation settings of a stage."""
         return TrainingSettings(**{**self.training.model_dump(), **self.stages.get(stage, {}).get("training", {})})
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
-        """Return another recipe, with these values in the place of its own: dotted key -> value, None being null.
+        """Return a copy of the recipe with other values. settings: dotted key -> value, None being null.
 
-        It is checked as a recipe file is. Where it is no longer the same recipe, its name (NAME-changed), its description
-        and its source say so, and it has no published scores. Raises StsbenchError, one line, for a key that there is not
-        and a value that cannot be.
+        The copy is checked as a recipe file is. If a value other than those of FREE differs, its name (NAME-changed), its
+        description and its source say so, and published scores are dropped. Raises StsbenchError, one line, for an unknown
+        key or an invalid value.
 
         >>> import stsbench
         >>> recipe = stsbench.load_recipe("simcse/unsup-bert-base")
@@ -127,7 +127,7 @@ class Recipe(Settings):
         return changed_recipe(self, self.model_dump(mode="json"), (), settings)
 
     def save(self, path: str | Path) -> Path:
-        """Write every value as YAML to `path`, which `stsbench train METHOD --recipe PATH` trains by; gives the path."""
+        """Write every value as YAML to `path`, a file for `stsbench train METHOD --recipe PATH`, and return the path."""
         with atomic_write(Path(path)) as stream:
             stream.write(resolved_yaml(self))
         return Path(path)
@@ -145,7 +145,7 @@ SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, **sections(Recipe)}  #
 
 
 def describe_keys(section: str) -> list[Described]:
-    """Return the keys of one of SECTIONS, without those that are sections themselves. Raises StsbenchError, one line."""
+    """Return the keys of a section, without its subsections. Raises StsbenchError, one line, for an unknown section."""
     if section not in SECTIONS:
         raise StsbenchError(f"a recipe has no section '{section}'{did_you_mean(section, SECTIONS)}")
     rows = described(SECTIONS[section], setting_defaults(SECTIONS[section]))
@@ -153,8 +153,8 @@ def describe_keys(section: str) -> list[Described]:
 
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
-    """Return `raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with
-    `where`."""
+    """Return `raw` as a Recipe, with the method's options checked and completed by their defaults. Raises StsbenchError,
+    whose message begins with `where`."""
     for key in raw.keys() - Recipe.model_fields.keys():
         if full := _leaf_meant(key, str(raw.get("method"))):
             raise StsbenchError(f"{where}: unknown key '{key}'; did you mean {full}?")
@@ -164,16 +164,16 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
 
 
 def _leaf_meant(key: str, method: str) -> str | None:
-    """Return the key that is meant by one typed without its section or misspelt, as options.temperature by temprature; None
-    where it is nearer to a section's name, or to nothing."""
+    """Return the full key for one that lacks its section or is misspelt, such as options.temperature for temprature; None
+    where the key resembles the name of a section more, or no key at all."""
     models = {name: model_in(field.annotation) for name, field in Recipe.model_fields.items()}
     owners = {"training": models["training"], **models, "options": options_class(method)}
-    owners = {"options": owners.pop("options"), **owners}  # a leaf of two sections is that of the first
+    owners = {"options": owners.pop("options"), **owners}  # where several sections have a key, the first one counts
     leaves: dict[str, str] = {}
     for name, owner in owners.items():
         for leaf in getattr(owner, "model_fields", ()):
             leaves.setdefault(leaf, f"{name}.{leaf}")
-    initials = {"".join(word[0] for word in leaf.split("_")): leaf for leaf in reversed(leaves)}  # lr
+    initials = {"".join(word[0] for word in leaf.split("_")): leaf for leaf in reversed(leaves)}  # such as lr
     if key in initials:
         return leaves[initials[key]]
     if key not in leaves and did_you_mean(key, Recipe.model_fields, otherwise=""):
@@ -182,8 +182,8 @@ def _leaf_meant(key: str, method: str) -> str | None:
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
-    """Return the name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged
-    one."""
+    """Return the name of the recipe that this one was made from by changing settings, and the changed keys; None for an
+    unchanged recipe."""
     match = _NOTE.search(recipe.source.note or "") if recipe.source else None
     match = match or _DESCRIPTION.fullmatch(recipe.description)
     keys = match[2].split(", ") if match else []
@@ -191,15 +191,15 @@ def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
 
 
 def resolved_yaml(recipe: Recipe) -> str:
-    """Return every value of a recipe as YAML; `find_recipe` on a file that holds it gives an equal Recipe."""
+    """Return every value of a recipe as YAML; `find_recipe` reads an equal Recipe from a file with this text."""
     return dump_yaml(recipe.model_dump(mode="json"))
 
 
 def changed_recipe(
     recipe: Recipe, raw: Mapping[str, Any], sets: Sequence[str], overrides: Mapping[str, Any] | None
 ) -> Recipe:
-    """Return the recipe that the mapping `raw` is of, with `sets` ("a.b=c"), then `overrides` (see
-    `recipes.load_recipe`)."""
+    """Return `recipe`, whose values are the mapping `raw`, changed by `sets` ("a.b=c"), then by `overrides` (dotted key ->
+    value). Raises StsbenchError, one line, for another method, an unknown key or an invalid value."""
     changed = apply_sets(raw, sets)
     where = "--set" if sets else "options"
     for key, value in (overrides or {}).items():
@@ -210,7 +210,7 @@ def changed_recipe(
 
 
 def note_shortened(before: Recipe, after: Recipe) -> Recipe:
-    """Return `after`, made of `before` by a user's settings, with warmup_of wherever max_steps is less than there."""
+    """Return `after`, which a user's settings made of `before`, with warmup_of set wherever max_steps became smaller."""
     training = after.training.model_copy(update={"warmup_of": _shorten_warmup(before.training, after.training)})
     shortened, stages = after.model_copy(update={"training": training}), dict(after.stages)
     for name in {*before.stages, *after.stages}:
@@ -230,14 +230,14 @@ def _shorten_warmup(before: TrainingSettings, after: TrainingSettings) -> int | 
 
 
 def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
-    """Return `changed`, without published scores that are another recipe's, and saying in three places what differs."""
+    """Return `changed` without the published scores of `recipe`; its name, description and source say what differs."""
     before, after = (
-        flatten(version.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
+        flatten(version.model_dump(mode="json"), whole=("columns", "where"))  # these mappings are values, not sections
         for version in (recipe, changed)
     )
     differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
     differing = {key for key in differing if key not in FREE and key.partition(".")[0] not in OWN}
-    differing = {key for key in differing if not key.endswith(".warmup_of")}  # max_steps, which it follows from, is there
+    differing = {key for key in differing if not key.endswith(".warmup_of")}  # it follows from max_steps, which is listed
     if _same_file(recipe.data.file, changed.data.file):
         differing.discard("data.file")
     if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
@@ -250,18 +250,18 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     if changed.source is not None:
         note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {keys}.")))
         update["source"] = changed.source.model_copy(update={"note": note})
-    if recipe.search is not None:  # what its name and its description say is true of the best trial alone
+    if recipe.search is not None:  # a sweep's name and description hold for its best trial alone
         return changed.model_copy(update=update | (_no_trial(recipe, changed, differing) if differing else {}))
     if changed.name == original:
         update["name"] = f"{original.removesuffix('-changed')}-changed"
-    users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
+    users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user set it with an earlier change
     if changed.description == recipe.description and not users:
         update["description"] = f"{original} with other {keys}"
     return changed.model_copy(update=update)
 
 
 def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str, str]:
-    """Name and description of what was changed from a sweep's recipe, but for those that the user set."""
+    """Return a new name and description for a changed recipe of a sweep, without those that the user set."""
     name, update = recipe.name.removesuffix("-changed"), {}
     if changed.name == recipe.name:
         update["name"] = f"{name}-changed"
@@ -273,5 +273,5 @@ def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str,
 
 
 def _same_file(recipes: str | None, chosen: str | None) -> bool:
-    """Return whether one is the other in another folder; a recipe without a file leaves it open."""
+    """Return whether both paths have one file name, whatever the folder; also true where the recipe names no file."""
     return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)

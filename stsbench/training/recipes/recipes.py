@@ -1,4 +1,4 @@
-"""Where a method's recipes lie, and from a name, a file and `--set` to a checked Recipe. Imports no torch."""
+"""Recipe files of methods, and a checked Recipe from a name, a file and `--set`. Imports torch only where it is used."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from stsbench.wording import counted
 
 
 def recipe_folders(method: str) -> list[Path]:
-    """Return where the method's recipes are looked for: recipes/ beside its module, then beside it."""
+    """Return the folders that are searched for the method's recipes: recipes/ beside its module, then the module's own."""
     folder = find_method(method).folder
     return [folder / "recipes", folder]
 
 
 def recipe_names(method: str) -> list[str]:
-    """Return the names of a method's recipes, sorted. Files that begin with _ are parts of others."""
+    """Return the names of a method's recipes, sorted. Files whose name begins with _ are only there to be extended."""
     paths = (find_method(method).folder / "recipes").glob("*.yaml")
     return sorted(path.stem for path in paths if not path.name.startswith("_"))
 
 
 def list_methods() -> list[str]:
-    """Return the methods that `train` takes by name.
+    """Return the names of all installed training methods.
 
     >>> import stsbench
     >>> stsbench.list_methods()[:3]
@@ -39,7 +39,7 @@ def list_methods() -> list[str]:
 
 
 def list_recipes(method: str | None = None) -> list[str]:
-    """Return METHOD/NAME of all recipes, or of a method's. Raises StsbenchError for an unknown method.
+    """Return METHOD/NAME of all recipes, or of those of a method. Raises StsbenchError for an unknown method.
 
     >>> import stsbench
     >>> "simcse/unsup-bert-base" in stsbench.list_recipes("simcse")
@@ -50,7 +50,7 @@ def list_recipes(method: str | None = None) -> list[str]:
 
 
 def default_recipe(method: str) -> str:
-    """Return the name of the recipe that is taken where none is given: the options' `default_recipe`."""
+    """Return the name of the method's default recipe. Raises StsbenchError where its options name none, or it is missing."""
     label, name = find_method(method).label, options_class(method).default_recipe
     if name is None:
         raise StsbenchError(
@@ -65,7 +65,7 @@ def default_recipe(method: str) -> str:
 
 
 def _shipped(method: str, name: str) -> Path | None:
-    """Return the method's recipe of this name; None where there is none."""
+    """Return the path of the method's recipe of this name; None where there is none."""
     if name.startswith("_") or "/" in name:
         return None
     paths = (folder / f"{name}.yaml" for folder in recipe_folders(method))
@@ -73,9 +73,9 @@ def _shipped(method: str, name: str) -> Path | None:
 
 
 def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]:
-    """Return a shipped recipe by name, or a recipe file: checked, and as a mapping with everything that it extends.
+    """Return a recipe by name or file, as a checked Recipe and as a mapping that includes all that it extends.
 
-    Raises StsbenchError, one line, for an unknown name and for the first thing that is wrong in a file.
+    Raises StsbenchError, one line, for an unknown name and for the first fault in a file.
     """
     method = canonical(method)
     path = _path(method, name_or_path)
@@ -88,10 +88,10 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
 
 
 def shipped_recipe(name: str) -> Recipe:
-    """Return the recipe METHOD/NAME that an installed method brings, whoever wrote `name`: neither a file nor code is looked
-    for.
+    """Return the recipe METHOD/NAME of an installed method. `name` may be untrusted: it is not looked up as a file or a
+    class.
 
-    Raises StsbenchError, one line, where there is none.
+    Raises StsbenchError, one line, where there is no such recipe.
     """
     method, _, short = name.partition("/")
     if method not in names(GROUP) or _shipped(method, short) is None:
@@ -100,16 +100,16 @@ def shipped_recipe(name: str) -> Recipe:
 
 
 def check_whole(path: Path) -> Path:
-    """Return the recipe file of a run folder. Raises StsbenchError for one that extends another file, as no training
-    writes it."""
+    """Return `path`, the recipe file of a run folder. Raises StsbenchError where it extends another file, as training never
+    writes such a recipe."""
     if (other := read_yaml(path).get("extends")) is not None:
         raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shorten(other)}")
     return path
 
 
 def stored_recipe(run: Path) -> Recipe:
-    """Return the recipe by which a run folder was trained, as data: whoever wrote the folder, nothing that is named in it is
-    imported or read. The options of an installed method are checked and complete; others stay as they stand.
+    """Return the recipe of a run folder as data. The folder may be untrusted: no file that it names is imported or read.
+    The options of an installed method are checked and completed; those of another method stay as they are.
 
     Raises StsbenchError, one line that names the file.
     """
@@ -124,13 +124,13 @@ def load_recipe(
     method: str, name_or_path: str | Recipe | None = None, sets: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Return the recipe to train by: `name_or_path` (default: the method's), then `sets` ("a.b=c"), then `overrides`.
+    """Return the recipe `name_or_path`, changed by `sets` ("a.b=c"), then by `overrides`.
 
-    name_or_path: a Recipe is what a file would be that it was saved to; None: the method's default recipe; for a class
-    without recipes the defaults of every value, from MiniLM.
-    overrides: dotted key -> value, None being null. A recipe changed in more than FREE loses its `published` scores; its
-    name (NAME-changed, unless `sets` give another), description and source say so. What is loaded from the file of a
-    changed recipe, with the same `sets` or none, is equal to it. Raises StsbenchError as `find_recipe` does.
+    name_or_path: a Recipe counts as the file that it would be saved to. None: the method's default recipe, or, for a class
+    without recipes, the default of every setting, with MiniLM as the backbone.
+    overrides: dotted key -> value, None being null. A recipe in which more than FREE changed loses its `published` scores;
+    its name (NAME-changed, unless `sets` give another), description and source say so. Saved and loaded again, with the
+    same `sets` or none, a changed recipe stays equal. Raises StsbenchError as `find_recipe` does.
     """
     method = canonical(method)
     if isinstance(name_or_path, Recipe):
@@ -146,8 +146,8 @@ def load_recipe(
 
 
 def lacks_fp16(device: str | None) -> bool:
-    """Return whether fp16 cannot be trained in here: it takes a CUDA device. device: as --device, None for the best there
-    is."""
+    """Return whether training in fp16 is impossible because there is no CUDA device. device: as --device, None for the best
+    available."""
     import torch
 
     return device == "cpu" or not torch.cuda.is_available()
@@ -157,10 +157,10 @@ def load_for_device(
     load: Callable[[Mapping[str, Any]], Recipe], overrides: Mapping[str, Any], device: str | None,
     log: Callable[[str], None],
 ) -> Recipe:
-    """Return the recipe, in float32 where it says fp16 and there is no CUDA device: one line of `log` says so, and the
-    recipe is another one from then on (`load_recipe`), in its name, its note and all records of the run.
+    """Return the recipe, in float32 where it says fp16 and there is no CUDA device. `log` gets a line about it, and the
+    recipe counts as changed (`load_recipe`) in its name, its note and all records of the run.
 
-    A precision among the `overrides` is what the user wants, and stays.
+    A precision among the `overrides` was set by the user and stays.
     """
     recipe = load(overrides)
     if recipe.precision != "fp16" or "precision" in overrides or not lacks_fp16(device):
@@ -170,9 +170,9 @@ def load_for_device(
 
 
 def _defaults(method: str, backbone: str, pooled: bool) -> tuple[Recipe, dict[str, Any]]:
-    """Return the recipe of a class that names none: every default, from MiniLM with its own pooler.
+    """Return the recipe of a class without recipes: the default of every setting, with MiniLM and its mean pooling.
 
-    Raises StsbenchError where training is to start from another backbone without a pooler, which no default can know.
+    Raises StsbenchError for another backbone without a pooler, as poolers differ between models.
     """
     start = {"model": "minilm", "pooler": "mean"}
     if backbone != start["model"] and not pooled:
@@ -186,7 +186,7 @@ def _defaults(method: str, backbone: str, pooled: bool) -> tuple[Recipe, dict[st
 
 
 def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
-    """Return a Recipe, checked and as a mapping. StsbenchError where it is another method's."""
+    """Return `recipe`, checked, and as a mapping. Raises StsbenchError where it belongs to another method."""
     if canonical(recipe.method) != method:
         raise StsbenchError(f"the recipe {recipe.name} is of method {shorten(recipe.method)}, not of '{method}'")
     raw = {**recipe.model_dump(mode="json"), "method": method}
@@ -194,7 +194,7 @@ def _at_hand(method: str, recipe: Recipe) -> tuple[Recipe, dict[str, Any]]:
 
 
 def shadowed_recipes(method: str, name: str) -> tuple[str, ...]:
-    """Return a line where a file of the working folder is called as the shipped recipe that is taken."""
+    """Return a line of warning where a file of the working folder has the name of the shipped recipe that is used."""
     return namesakes(name, f"a recipe of {method}") if _shipped(canonical(method), name) else ()
 
 
@@ -204,7 +204,7 @@ def _path(method: str, name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path
-    name = name.removeprefix(f"{method}/")  # as `list recipes` names it
+    name = name.removeprefix(f"{method}/")  # the form in which `list recipes` prints it
     if shipped := _shipped(method, name):
         return shipped
     if name.endswith((".yaml", ".yml")) or "/" in name:
@@ -215,24 +215,24 @@ def _path(method: str, name: str) -> Path:
 
 TEXTS = Path(__file__).resolve().parents[2] / "data" / "sample" / "train"
 BACKBONE = "minilm"
-STEPS, BATCH = 20, 16  # each stage's, or as many rows as a method takes together: seconds on a CPU
+STEPS, BATCH = 20, 16  # of each stage, rounded to whole groups of rows: takes seconds on a CPU
 SENTENCES, DOCUMENTS, LABELLED_PAIRS = "wiki_sentences.txt", "documents.txt", "nli_pairs.tsv"
-# What stands in the recipes -> the sample's file of that form. Sentences stand in for every other text.
+# File name in the recipes -> the sample's file with rows of the same form. Any other text is replaced by sentences.
 FORMS = {
     "nli_for_simcse.csv": "nli_for_simcse.csv", "nli_and_anli_for_simcse.csv": "nli_for_simcse.csv",
     "AllNLI.tsv": LABELLED_PAIRS, "AllNLI_with_SNLI_dev_test.tsv": LABELLED_PAIRS, "nli_pairs.tsv": LABELLED_PAIRS,
     "wiki_documents.txt": DOCUMENTS, "openwebtext.txt": DOCUMENTS,
 }
-LINES = 12  # the longest document of the sample
+LINES = 12  # in the longest document of the sample
 WARNING = "warning: trained on the package's sample: it shows that training works, and its scores prove nothing"
 
 
 def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str], None]) -> dict[str, Any]:
-    """Return dotted key -> value, of what a training on the package's sample changes in a recipe.
+    """Return the settings, dotted key -> value, that a training on the package's sample changes in a recipe.
 
-    chosen: the keys that the user set, which stay. `log` gets one line that says so. Names of data
-    (stsb/train, sts-texts) stay: they are read from the sample by themselves. Raises StsbenchError for texts of a form that
-    the sample has none of.
+    chosen: the keys that the user set, which stay. `log` gets one line that describes the training. Names of data
+    (stsb/train, sts-texts) stay, as the sample has data of these names. Raises StsbenchError where the recipe trains on a
+    kind of rows that the sample lacks.
     """
     from stsbench.training.recipes.method_plan import load_plan  # imports torch
 
@@ -250,7 +250,7 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     group = plan.needs.group_size
     settings |= _length(recipe, plan.stages, max(1, BATCH // group) * group)
     settings |= plan.kind.sample_settings
-    if "training.max_steps" in chosen:  # is meant for every stage
+    if "training.max_steps" in chosen:  # the user's number applies to every stage
         settings = {key: value for key, value in settings.items() if not key.endswith("training.max_steps")}
     settings = {key: value for key, value in settings.items() if key not in chosen}
     steps = settings.get("training.max_steps", recipe.training.max_steps)
@@ -260,15 +260,15 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
 
 
 def of_the_users_own(recipe: str | Path | Recipe | None, keys: Collection[str]) -> bool:
-    """Return whether a training has texts of the user's own: then the sample means the development data alone. keys:
-    those that the user set."""
+    """Return whether a training uses the user's own texts: then --sample applies to the development data alone. keys: the
+    keys that the user set."""
     is_file = isinstance(recipe, Recipe) or bool(recipe and Path(recipe).is_file())
     return is_file or any(key.endswith(("data.file", "labelled.file")) for key in keys)
 
 
 def is_of_sample(recipe: Recipe) -> bool:
-    """Return whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further
-    stage."""
+    """Return whether a recipe trains on the sample's texts, as the stored recipe of a run on the sample does when the run
+    is resumed or a later stage starts from it."""
     sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]
     files = [section.file for section in sections if section is not None and section.file is not None]
     return any(Path(file).parent == TEXTS for file in files)
@@ -288,7 +288,7 @@ def _sample_file(section: str, file: str | None) -> Mapping[str, Any]:
 
 
 def _length(recipe: Recipe, stages: Collection[str], batch: int) -> dict[str, Any]:
-    """Return few steps, small batches, and a development score before and after them."""
+    """Return settings for a short training: few steps, small batches, development scores before and after it."""
     settings: dict[str, Any] = {"training.max_steps": STEPS, "training.batch_size": batch, "training.epochs": 1000}
     for stage in stages:
         part = recipe.stages.get(stage, {}).get("training", {})

@@ -1,4 +1,4 @@
-"""The parts of a recipe: every choice by name, its allowed values, its default, and what it goes with. Imports no torch."""
+"""The sections of a recipe: every setting with its allowed values, its default and what it depends on. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stsbench.settings import Settings, setting
 
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "last", "weighted_mean", "text_cnn",
             "mean_cnn", "mask")
-AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # the mean over both, as SimCSE's code calls it
+AVG_STS, AVG_STS_SETS = "avg_sts", ("stsb/dev", "sick-r/trial")  # SimCSE's name for the mean over both sets
 SELECTED_BY, OWN_PAIRS = ("sts-b dev", AVG_STS, "transfer dev", "held-out", "none"), "sts:"  # the values of selection.by
-LABELLED_PAIRS = "pairs:"  # the same of pairs that match or do not
-MOST = 2**31 - 1  # beyond so many rows of a batch and the like C's integers overflow
-CHANNELS = 8192  # a learned pooler's: a recipe may be somebody else's, and memory is the machine's
+LABELLED_PAIRS = "pairs:"  # a value of selection.by, too: a file of pairs labelled as matching or not
+MOST = 2**31 - 1  # greater numbers, of a batch's rows for example, overflow C's integers
+CHANNELS = 8192  # at most, in a learned pooler: an untrusted recipe must not exhaust the memory
 Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
 
 
@@ -36,7 +36,7 @@ _Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Source(Settings):
-    """Where a recipe's values come from."""
+    """The source of a recipe's values."""
 
     paper: str = setting(..., 'as cited, e.g. "Gao et al. 2021 (SimCSE)"')
     table: str | None = setting(None, 'e.g. "Table 5", "Table 3, p = 0.1"')
@@ -45,7 +45,7 @@ class Source(Settings):
 
 
 class Published(Settings):
-    """One published row."""
+    """Published scores of a model that was trained by the recipe."""
 
     protocol: str = setting(..., 'e.g. "sts:all", "transfer", "sts-b dev", "geometry"')
     metric: str = setting("spearman", "what is printed")
@@ -53,8 +53,8 @@ class Published(Settings):
 
 
 class TextCNNSettings(Settings):
-    """The learned pooler text_cnn (encoders/forward/token_pooler.py): windows of one width a kernel, their maxima fused by a
-    second convolution."""
+    """The learned pooler text_cnn (encoders/forward/token_pooler.py): convolutions of several widths, whose maxima over the
+    tokens are fused by a second convolution."""
 
     kernels: Kernels = setting((3, 4, 5), "tokens a window")
     channels: int = setting(500, "of each kernel", ge=2, le=CHANNELS)
@@ -82,8 +82,8 @@ Pooler = Annotated[str, AfterValidator(_trained_pooler)]
 
 
 class MeanCNNSettings(Settings):
-    """The learned pooler mean_cnn (encoders/forward/token_pooler.py): windows of one width a kernel around each token, side
-    by side, and their mean over the tokens."""
+    """The learned pooler mean_cnn (encoders/forward/token_pooler.py): convolutions of several widths around each token,
+    concatenated and averaged over the tokens."""
 
     kernels: Kernels = setting((1, 3, 5), "tokens a window, odd numbers")
     channels: int = setting(256, "of each kernel", ge=1, le=CHANNELS)
@@ -97,8 +97,8 @@ class MeanCNNSettings(Settings):
 
 
 class LoRASettings(Settings):
-    """W x + alpha / rank B A x in linear layers, whose own weights stay as they are (Hu et al. 2022); by peft, A as it draws
-    it, B 0. The exported model has the sum as its weights."""
+    """Low-rank adaptation (Hu et al. 2022): linear layers compute W x + alpha / rank B A x, with W frozen. peft draws A, and
+    B starts at 0. The exported model's weights are the sum."""
 
     rank: int = setting(16, "r of A (r, d) and B (d, r)", "LLM2Vec's code", ge=1)
     alpha: float = setting(32.0, "alpha / rank is the factor of the change", "LLM2Vec's code", gt=0)
@@ -156,13 +156,14 @@ class DataSettings(Settings):
 
 
 class LabelledSettings(DataSettings):
-    """Labelled rows (NLI). A stage trains on them only, or a batch of them goes with each batch of `data`."""
+    """Labelled rows (NLI). A stage trains on them alone, or a batch of them accompanies each batch of `data`."""
 
     batch_size: int = setting(128, "examples of a batch that goes with one of data", ge=1)
 
 
 class SemiSettings(Settings):
-    """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
+    """Semi-supervised training: a method without labels, and a cross-entropy on NLI labels from [u; v; |u - v|], before it
+    or together with it (DiffAug, App. C)."""
 
     procedure: Literal["joint", "sup-unsup", "sup-joint"] = setting(
         ..., "sup: a stage of that name, with the cross-entropy alone; joint: beside the method's loss",
@@ -174,10 +175,9 @@ class SemiSettings(Settings):
 
 
 class MatryoshkaSettings(Settings):
-    """sum over k of w_k L(first d_k numbers of every vector, normalised), L the contrastive term (Kusupati et al. 2022).
-
-    Weights are not divided by their sum: beside other terms of a loss, m dims with weight 1 count m times.
-    """
+    """Matryoshka loss (Kusupati et al. 2022): sum over k of w_k L(first d_k numbers of every vector, normalised), where L is
+    the contrastive term. Weights are not divided by their sum: beside other terms of a loss, m dims with weight 1 count m
+    times."""
 
     dims: tuple[int, ...] = setting(..., "the full width is trained only where it is among them", min_length=1)
     weights: tuple[float, ...] | None = setting(None, "one a dim; null: 1 each")
@@ -195,13 +195,13 @@ class MatryoshkaSettings(Settings):
 
     @property
     def pairs(self) -> tuple[tuple[int, float], ...]:
-        """Return (dim, weight), one for each of dims."""
+        """Return (dim, weight) for each of dims."""
         return tuple(zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True))
 
 
 class AdaptiveLayersSettings(Settings):
-    """The whole loss at layers before the last, too, and their vectors like the last one's (Li et al. 2024, 2D Matryoshka
-    Sentence Embeddings): sentence-transformers' AdaptiveLayerLoss, with matryoshka its Matryoshka2dLoss."""
+    """The loss at layers before the last, too, whose vectors are drawn towards the last layer's (Li et al. 2024, 2D
+    Matryoshka Sentence Embeddings): sentence-transformers' AdaptiveLayerLoss, with matryoshka its Matryoshka2dLoss."""
 
     per_step: int | None = setting(1, "layers drawn each step, the embeddings among them; null: all", ge=1)
     last_weight: float = setting(1.0, "of the loss at the last layer", gt=0)
@@ -222,10 +222,10 @@ class AdaptiveLayersSettings(Settings):
 
 
 class GORSettings(Settings):
-    """Global orthogonal regularisation: other texts' cosines are as those of random directions (Zhang et al. 2017).
+    """Global orthogonal regularisation (Zhang et al. 2017): different texts get cosines like those of random directions.
 
-    Of the vectors that the contrastive term compares, each kind of text by itself; sentence-transformers'
-    GlobalOrthogonalRegularizationLoss. EmbeddingGemma's has mean 0 and kinds sum.
+    It is computed on the vectors of the contrastive term, for each kind of text separately, as sentence-transformers'
+    GlobalOrthogonalRegularizationLoss does. EmbeddingGemma's variant has mean 0 and kinds sum.
     """
 
     mean: float = setting(1.0, "weight of the square of the mean cosine", ge=0)
@@ -240,8 +240,8 @@ class GORSettings(Settings):
 
 
 class ContrastSettings(Settings):
-    """What a text is compared with in the contrastive term, and how much hard negatives weigh: losses.multiple_negatives,
-    sentence-transformers' MultipleNegativesRankingLoss."""
+    """The texts that each text is compared with in the contrastive term, and the weight of hard negatives:
+    losses.multiple_negatives, sentence-transformers' MultipleNegativesRankingLoss."""
 
     directions: tuple[Direction, ...] = setting(
         ("query_to_doc",), "query_to_doc, and others beside it: query_to_query, doc_to_query, doc_to_doc",
@@ -266,9 +266,9 @@ class ContrastSettings(Settings):
 
 
 class GuideSettings(Settings):
-    """A frozen encoder masks texts of a batch that are no negatives (Solatorio 2024, GISTEmbed; Wang et al. 2024, MultiCSR).
+    """A frozen encoder masks false negatives within a batch (Solatorio 2024, GISTEmbed; Wang et al. 2024, MultiCSR).
 
-    Defaults are those of sentence-transformers' GISTEmbedLoss but for the diagonals, which it masks by the guide alone.
+    Defaults are those of sentence-transformers' GISTEmbedLoss except for `diagonals`, which has by_guide there.
     """
 
     model: str = setting(
@@ -313,8 +313,8 @@ class GuideSettings(Settings):
 
 
 class AverageSettings(Settings):
-    """A mean of a stage's weights (torch.optim.swa_utils): what development data score, what is kept and exported, and what
-    the next stage begins with. Training goes on with the weights themselves."""
+    """A running mean of a stage's weights (torch.optim.swa_utils). The mean is scored on development data, kept, exported
+    and passed to the next stage; within the stage, training continues with the weights themselves."""
 
     decay: float | None = setting(
         0.999, "exponential: decay * mean + (1 - decay) * weights; null: the uniform mean", gt=0, lt=1,
@@ -404,7 +404,7 @@ def _check_selection(name: str) -> str:
 
 
 class SelectionSettings(Settings):
-    """Which checkpoint is kept as the best."""
+    """How the best checkpoint is selected."""
 
     by: Annotated[str, AfterValidator(_check_selection)] = setting(
         "sts-b dev", f"{', '.join(SELECTED_BY)}; sts:FILE, pairs:FILE: scored or labelled pairs of one's own, as the "

@@ -1,1 +1,1 @@
-"""From a file to batches: the rows of each stage, which of them are held out, and the order they come in."""
+"""Training rows: reading them from files, holding some out, and drawing batches in each stage's order."""

@@ -1,5 +1,5 @@
-"""Which rows make up which batch, and what random numbers are drawn for it: a function of the seed and the step alone, so
-that a run resumes anywhere."""
+"""Batches of training rows. A batch and its random numbers depend on the seed and the step alone, so that a run can be
+resumed at any step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stsbench.training.api.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipes.sections import TrainingSettings
 from stsbench.wording import counted
 
-# numpy takes a short key for the same as one with zeros behind it: every key here has the same length.
+# numpy treats a short seed sequence as equal to one padded with zeros, so all sequences in `stream` have the same length.
 _USES = {
     "order": 1, "views": 2, "held-out rows": 3, "sample": 4, "held-out views": 5, "labelled order": 6, "labelled views": 7,
     "share": 8,
@@ -29,16 +29,16 @@ _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save p
 
 
 def stream(seed: int, use: Use, stage: int = 0, first: int = 0, second: int = 0) -> np.random.Generator:
-    """Return the generator of one use; first, second: epoch, or step and forward pass, or the place of a batch."""
+    """Return the random generator for `use`. first, second: the epoch, the step and forward pass, or a batch's index."""
     return np.random.default_rng((seed, _USES[use], stage, first, second))
 
 
 class Batches:
     """The batches of one stage, step by step.
 
-    rows: those that may be drawn; seed, stage: with the epoch they decide the order; processes: a batch of fewer rows than
-    these, or than `least`, is left out (`dropped` counts the rows of an epoch that are). group: rows that go together: the
-    batch size is a multiple, and an epoch's last batch ends with a whole group. use: whose random stream; name: of the
+    rows: row numbers to draw from; seed, stage: together with the epoch they decide the order; least, processes: a batch of
+    fewer rows than either is left out (`dropped` counts such rows, an epoch). group: rows that stay together: the batch size
+    is a multiple of it, and an epoch's last batch ends with a whole group. use: the random stream of the order; name: of the
     setting that holds the batch size, for messages.
     """
 
@@ -53,7 +53,7 @@ class Batches:
         count, rest = divmod(self.used, self.size)
         self.whole = rest == 0 or settings.drop_last or rest < max(least, processes)
         self.dropped = len(rows) - self.used + (rest if self.whole else 0)
-        self.batches = count + (0 if self.whole else 1)  # an epoch
+        self.batches = count + (0 if self.whole else 1)  # in each epoch
         if not self.batches:
             raise StsbenchError(
                 f"the data do not fill one batch: {counted(len(rows), 'row')} for {name} {self.size}"
@@ -65,11 +65,11 @@ class Batches:
         self._epoch, self._order = -1, rows[:0]
 
     def epoch(self, step: int) -> float:
-        """Return epochs done before step `step` (from 0), as a fraction."""
+        """Return the number of epochs before step `step` (from 0), with its fraction."""
         return step / self.steps_an_epoch
 
     def step(self, step: int) -> list[RowNumbers]:
-        """Return the rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
+        """Return the row numbers of each forward pass of a step: `accumulate` arrays, fewer at an epoch's end."""
         epoch, within = divmod(step, self.steps_an_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._ordered(epoch)
@@ -78,7 +78,7 @@ class Batches:
         return [self._order[i * self.size : min((i + 1) * self.size, self.used)] for i in range(first, last)]
 
     def forward_pass(self, step: int, number: int) -> int:
-        """Return the place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        """Return the index, from 0 over the whole stage, of forward pass `number` (from 0) of a step."""
         epoch, within = divmod(step, self.steps_an_epoch)
         return epoch * self.batches + within * self.accumulate + number
 
@@ -94,11 +94,11 @@ class Batches:
 
 
 class TokenBatches(Batches):
-    """Batches of up to `training.batch_size` rows that end before they hold more than `training.batch_tokens` tokens, the
-    padding to the longest row included; `least` rows, one a process and a group, they have whatever these hold. An
-    epoch's order decides where its batches end, so that epochs differ in their steps.
+    """Batches of up to `training.batch_size` rows and `training.batch_tokens` tokens, padding to the longest row included.
+    A batch has at least `least` rows, a row for each process and a whole group, even if these hold more tokens. Where
+    batches end depends on the epoch's order, so that the number of steps differs between epochs.
 
-    lengths: (rows,) tokens of all texts of a row.
+    lengths: (rows,) the number of tokens in all texts of each row.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class TokenBatches(Batches):
         last = settings.model_copy(update={"drop_last": False})
         super().__init__(rows, last, seed, stage, least=least, processes=processes, group=group, lengths=lengths)
         self.tokens, self.budget, self.group = lengths, settings.batch_tokens or 0, group
-        self.fewest = math.ceil(max(least, processes) / group)  # groups of a batch
+        self.fewest = math.ceil(max(least, processes) / group)  # groups in a batch, at least
         self.by_length, self.drop_last = settings.order == "length", settings.drop_last
-        self._known: list[tuple[int, int]] = [(0, 0)]  # steps and forward passes before each epoch, as far as it is known
+        self._known: list[tuple[int, int]] = [(0, 0)]  # (steps, forward passes) before each epoch so far
         self._cut: list[RowNumbers] = []
         self.dropped = len(rows) - sum(map(len, self._batches(0)))
         if not self._cut:
@@ -124,29 +124,29 @@ class TokenBatches(Batches):
         self.steps = self.steps_of_epochs if settings.max_steps is None else min(self.steps_of_epochs, settings.max_steps)
 
     def epoch(self, step: int) -> float:
-        """Return epochs done before step `step` (from 0), as a fraction."""
+        """Return the number of epochs before step `step` (from 0), with its fraction."""
         epoch, within = self._locate(step)
         return epoch + within / math.ceil(len(self._batches(epoch)) / self.accumulate)
 
     def step(self, step: int) -> list[RowNumbers]:
-        """Return the rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
+        """Return the row numbers of each forward pass of a step: `accumulate` arrays, fewer at an epoch's end."""
         epoch, within = self._locate(step)
         return self._batches(epoch)[within * self.accumulate : (within + 1) * self.accumulate]
 
     def forward_pass(self, step: int, number: int) -> int:
-        """Return the place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        """Return the index, from 0 over the whole stage, of forward pass `number` (from 0) of a step."""
         epoch, within = self._locate(step)
         return self._before(epoch)[1] + within * self.accumulate + number
 
     def _locate(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, and the step's place in it."""
+        """Return the epoch of a step, and the step's index within that epoch."""
         while self._known[-1][0] <= step:
             self._before(len(self._known))
         epoch = bisect_right(self._known, step, key=lambda before: before[0]) - 1
         return epoch, step - self._known[epoch][0]
 
     def _before(self, epoch: int) -> tuple[int, int]:
-        """Return steps and forward passes before an epoch."""
+        """Return the numbers of steps and of forward passes before an epoch."""
         while len(self._known) <= epoch:
             steps, passes = self._known[-1]
             count = len(self._batches(len(self._known) - 1))
@@ -169,7 +169,7 @@ class TokenBatches(Batches):
         return [parts[i] for i in rng.permutation(len(parts))] if self.by_length else parts
 
     def _ends(self, longest: list[int]) -> list[int]:
-        """Return where batches end, but for the last one, among groups whose longest rows have these lengths."""
+        """Return the index of the group after each batch but the last. longest: tokens of each group's longest row."""
         ends, start, most = [], 0, 0
         for i, length in enumerate(longest):
             count, most = i - start, max(most, length)
@@ -181,20 +181,20 @@ class TokenBatches(Batches):
 
 
 def _sorted_nearby(order: RowNumbers, lengths: NDArray[np.int64], size: int) -> RowNumbers:
-    """Return `order` with every run of some batches of so many rows sorted by length."""
+    """Return `order` with every stretch of _NEIGHBOURHOOD batches of `size` rows sorted by length."""
     span = _NEIGHBOURHOOD * size
     parts = [order[start : start + span] for start in range(0, len(order), span)]
     return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
 
 
 def split_shares(count: int, processes: int, rank: int) -> Shares:
-    """Return `count` examples over `processes`: sizes that differ by one at most."""
+    """Return the split of `count` examples over `processes`, in parts whose sizes differ by one at most."""
     size, more = divmod(count, processes)
     return Shares(tuple(size + (1 if r < more else 0) for r in range(processes)), rank)
 
 
 def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Batch:
-    """Return this process's share of `views`, padded to the longest row in it (views.one_length: in the whole batch)."""
+    """Return this process's share of `views`, padded to its longest text, or with views.one_length the whole batch's."""
     part = slice(shares.start, shares.start + shares.sizes[shares.rank])
     share = [row for view in views.tokens for row in view[part]]
     longest = max(len(row) for view in views.tokens for row in view) if views.one_length else max(map(len, share))
@@ -207,7 +207,7 @@ def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Ba
         for name, parts in views.by_row.items()
     }
     labels = None if views.labels is None else torch.as_tensor(list(views.labels[part]), dtype=torch.long)
-    real = torch.float32 if device.type == "mps" else torch.float64  # which MPS lacks
+    real = torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
     scores = None if views.scores is None else torch.as_tensor(list(views.scores[part]), dtype=real)
     return Batch(
         _moved(torch.from_numpy(ids), device), _moved(torch.from_numpy(mask), device), len(views.tokens), shares,

@@ -1,5 +1,5 @@
-"""The files that a recipe trains on: texts, and the catalog's scored pairs (`data.file: stsb/train`), read from where
-protocols read their data; and whether these and the backbone are on this machine, all of them asked at once."""
+"""Training files of a recipe: texts, and the catalog's scored pairs (`data.file: stsb/train`), which are read from where
+protocols find their data; and a check that all of them and the backbone are on this machine."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from stsbench.training.recipes.sections import DataSettings
 if TYPE_CHECKING:
     from stsbench.training.recipes.method_plan import MethodPlan
 
-_SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
-LABELLED = "labelled"  # the section of labelled rows, and their key beside the stages' names
+_SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> least and greatest score
+LABELLED = "labelled"  # the recipe's section of labelled rows, and their key in mappings from stages to rows
 
 
 @dataclass(frozen=True)
 class SetPlace:
-    """Where the catalog's sets are: --data-dir, the package's sample, or wherever else they lie; offline: no download."""
+    """Where the catalog's sets are read from: --data-dir, the package's sample, or the default places; offline: no
+    download."""
 
     data_dir: Path | None = None
     sample: bool = False
@@ -40,11 +41,10 @@ class SetPlace:
 
 
 def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
-    """Return a file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's
-    name.
+    """Return a JSONL file with the rows of the set `name`, as sentence1, sentence2 and score; None where no set has the
+    name. section: the recipe's section that names the set, for messages.
 
-    section: of the recipe, which names the set.
-    Raises DataError, one line, for a set that is not the training split of scored pairs, and where it cannot be found.
+    Raises DataError, one line, for a set that is not the training split of scored pairs, or cannot be found.
     """
     known = [item for item in entries("senteval") if item.id == name]
     if not known:
@@ -65,7 +65,7 @@ def catalog_file(name: str, where: SetPlace, log: Callable[[str], None], section
 
 
 def is_set(name: str) -> bool:
-    """Return whether `name` is that of a set of the catalog."""
+    """Return whether a set of the catalog is called `name`."""
     return any(item.id == name for item in entries("senteval"))
 
 
@@ -75,7 +75,7 @@ def trainable_sets() -> list[str]:
 
 
 def score_scale(name: str | None) -> tuple[float, float] | None:
-    """Return the least and the greatest score of a set's scale; None: not a set's name."""
+    """Return the least and the greatest score on a set's scale; None where `name` is not one of `trainable_sets`."""
     kinds = {item.id: item.kind for item in entries("senteval") if _trainable(item)}
     return None if name is None or name not in kinds else _SCALES[kinds[name]]
 
@@ -92,13 +92,13 @@ def _write(data: PairSet, path: Path) -> None:
 
 
 def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], where: SetPlace) -> None:
-    """Raise StsbenchError, one line that names all of them, where the backbone or files of text that `stages` train on are
-    missing. Sets of the catalog are looked for when they are read."""
+    """Raise StsbenchError, one line that names everything missing, if the backbone or a text file that `stages` train on is
+    not on this machine. Sets of the catalog are only looked for when they are read."""
     _refuse_missing(recipe, plan.name, _sections(recipe, plan, stages), where)
 
 
 def check_texts(recipe: Recipe, method: str, where: SetPlace) -> None:
-    """Raise the same where the texts of the first stage are missing: without the method's plan, which imports torch."""
+    """Raise StsbenchError, as `check_at_hand` does, where `data.file` is missing. Needs no plan, which imports torch."""
     file = recipe.data.file
     if file is not None and not Path(file).expanduser().exists():
         _refuse_missing(recipe, method, [("data", recipe.data)], where)
@@ -113,7 +113,7 @@ def _refuse_missing(
     except NotOnThisMachineError as error:
         missing.append(str(error))
     except StsbenchError:
-        pass  # what is wrong with it is said where it is loaded
+        pass  # loading the backbone raises the error
     for section, settings in sections:
         try:
             if settings.file is not None and settings.file not in NAMED and not is_set(settings.file):
@@ -128,8 +128,8 @@ def _refuse_missing(
 
 
 def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) -> str | None:
-    """Return `minilm` in the place of a backbone that nobody chose, where that is neither here nor to be had; else None.
-    It is said: the recipe is another one then."""
+    """Return `minilm` if the recipe's backbone is not on this machine and cannot be downloaded, else None. `log` gets a
+    warning, as the recipe counts as changed. For backbones that the user did not choose."""
     try:
         backbone_folder(recipe.backbone.model, offline)
     except NotOnThisMachineError:
@@ -143,15 +143,15 @@ def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) 
         )
         return BACKBONE
     except StsbenchError:
-        return None  # the training itself says what is wrong with it
+        return None  # training raises the error
     return None
 
 
 def training_file(
     settings: DataSettings, section: str, where: SetPlace, log: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Return the file of a section of the recipe: as named, or a set of the catalog, or of that name in a data folder.
-    `log` gets a line where it is not the one that was named. Raises DataError, one line."""
+    """Return the training file of a section: the path that `settings.file` names, a set of the catalog, or a file of that
+    name in a data folder; `log` gets a line about either of these. Raises DataError, one line, where there is none."""
     name = "labelled data" if section == LABELLED else "training data"
     if settings.file is None:
         also = ", or labelled.file" if section == LABELLED else ""
@@ -180,6 +180,6 @@ def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterat
 
 
 def _nearest(file: str, section: str) -> str:
-    """Return "; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
+    """Return "; did you mean stsb/train?" for a missing file whose name resembles that of a set, else ""."""
     hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), *NAMED])
     return hint if "did you mean" in hint else ""

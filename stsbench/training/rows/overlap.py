@@ -1,4 +1,4 @@
-"""What the texts that a run trains on share with the test sets at hand: train.json, its encoder and its records say it."""
+"""Overlap of a run's training texts with the test sets on this machine, for train.json, the encoder and its records."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from stsbench.data.sets.sets import DataSet
 from stsbench.training.rows.stage_rows import StageData
 
 LOOKED_FOR = KINDS[:2]  # exact, normalised: near duplicates take four times as long (stsbench data overlap FILE)
-_AT_ONCE = 10_000  # rows
+_AT_ONCE = 10_000  # rows whose texts are read at a time
 
 
 def training_overlap(
     data: Mapping[str, StageData], names: Sequence[str], *, data_dir: Path | None = None, sample: bool = False,
     user_sets: Sequence[DataSet] = (), documents: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Return stage, or "labelled", of `names` -> what the rows that it trains on share with the catalog's test sets, as far
-    as they are at hand (nothing is downloaded), and with `user_sets`.
+    """Return, for each of `names` (stages, or "labelled"), which texts its training rows share with `user_sets` and with
+    those of the catalog's test sets that are on this machine (nothing is downloaded).
 
-    text: the file's name; digest: of its rows; looked_for: kinds of equality; shared: test set -> its distinct texts, those
-    that the rows hold as they stand (exact) or but for case and punctuation (normalised), and the rows that hold one; none:
-    test sets without any; not_looked_for: those that were not compared. sample: those of the package's sample.
-    documents: the names whose rows are documents, within which no sentence is looked for.
+    Each entry has text: the file's name; digest: of its rows; looked_for: the kinds of equality; shared: test set -> the
+    numbers of its distinct texts, of those in the rows exactly (exact) or but for case and punctuation (normalised), and of
+    rows with such a text; none: test sets without a shared text; not_looked_for: test sets that were not compared.
+    sample: compare with the package's sample. documents: names whose rows are documents, which are not searched.
     """
     compared: dict[bytes, dict[str, Any]] = {}  # stages often share their text
     tests: list[DataSet] | None = None
@@ -44,7 +44,7 @@ def training_overlap(
         if tests is None:
             tests, missing = available_tests(data_dir=data_dir, sample=sample)
             tests += user_sets
-        numbers = np.unique(np.concatenate(rows.rows_with_following(rows.trained)))  # each once
+        numbers = np.unique(np.concatenate(rows.rows_with_following(rows.trained)))  # without repetitions
         numbers = numbers[numbers >= 0]
         key = f"{rows.store.digest} {rows.tokens.roles} ".encode() + numbers.tobytes()
         if key not in compared:
@@ -54,12 +54,12 @@ def training_overlap(
 
 
 def not_looked_for(text: str, digest: str) -> dict[str, Any]:
-    """Return the same of a text that an earlier run trained on without a look at the test sets."""
+    """Return the entry, as in `training_overlap`, of a training text that was not compared with any test set."""
     return {"text": text, "digest": digest, "looked_for": [], "shared": {}, "none": [], "not_looked_for": [*TESTS]}
 
 
 def overlap_lines(described: Mapping[str, Mapping[str, Any]], user_sets: Sequence[DataSet] = ()) -> list[str]:
-    """Return what to print of `training_overlap`: a line for each text."""
+    """Return the lines to print about the result of `training_overlap`, one for each text."""
     lines, shown = [], {data_set.id: data_set.shown for data_set in user_sets}
     for about in {item["text"]: item for item in described.values()}.values():
         shared = [f"{counts['exact'] + counts['normalised']:,} of {counts['texts']:,} of {shown.get(name, name)}"

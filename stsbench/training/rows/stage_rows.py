@@ -1,4 +1,4 @@
-"""The rows of each stage, and the labelled ones: read, tokenised, sampled, and what is held out of them."""
+"""Training rows of each stage, and labelled rows: read, tokenised, sampled and split into trained and held-out rows."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from stsbench.training.rows.files import LABELLED as LABELLED
 from stsbench.training.rows.files import SetPlace, score_scale, training_file
 from stsbench.wording import counted
 
-LABELS = "labels"  # the key of their classes among what a run reads
-_OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
-_ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
-_OF_DATA = re.compile(  # settings in an error, not a file of such a name
+LABELS = "labels"  # the key of the labelled rows' classes among the inputs of a run
+_OF_TRIPLETS = ("contradiction", "entailment")  # names of the classes 0 and 1 of triplets
+_ONE_DOCUMENT = 1000  # more lines without a blank line are unlikely to be one document: a warning asks
+_OF_DATA = re.compile(  # matches settings in an error, but no file such as data.columns.csv
     r"(?<![\w/.])data\.(columns|where|format|lines_per_row|min_characters)\b(?!\.(?:csv|tsv|jsonl|txt)\b)"
 )
-_TOKENISED_FIRST = 100_000  # texts, at most: some seconds' work, done once for all runs and epochs
+_TOKENISED_FIRST = 100_000  # texts: up to so many are tokenised before training, in seconds, once for all runs and epochs
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
-_ROWS = 1000  # looked at, evenly spread
+_ROWS = 1000  # evenly spaced rows, at most, that `shared_words` looks at
 
 
 @dataclass
 class StageData:
-    """The rows of one stage. trained, held_out: row numbers; texts_of: the test data whose sentences they are, if any;
-    reach: how many rows further on in its document a row's views may read."""
+    """The rows of one stage. trained, held_out: row numbers; texts_of: the test sets whose sentences are among the rows;
+    reach: how many following rows of its document the views of a row may read."""
 
     store: TextStore
     tokens: Tokens
@@ -60,12 +60,12 @@ class StageData:
     reach: int = 0
 
     def rows_with_following(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the rows that a batch of `numbers` (n,) may read: these, then k rows further on, each (n,), -1 where
-        none is."""
+        """Return the row numbers that a batch of `numbers` (n,) may read: `numbers`, then the rows k = 1 to `reach` further
+        on, each (n,), with -1 beyond the document's end."""
         return [numbers, *(self.store.following(numbers, k) for k in range(1, self.reach + 1))]
 
     def rows(self, numbers: Any) -> TextRows:
-        """Return the texts and tokens of these rows."""
+        """Return the texts and tokens of the rows `numbers`."""
         return TextRows(self.store, self.tokens, numbers)
 
 
@@ -73,12 +73,12 @@ def open_rows(
     recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
     where: SetPlace | None = None,
 ) -> dict[str, StageData]:
-    """Return the rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses
-    them.
+    """Return stage -> its rows, for those of `stages` that train on `data`, and LABELLED -> the labelled rows if a stage
+    uses them.
 
-    What is trained on holds no text that is held out of either. where: where sets of the catalog are, which a recipe may
-    name as its file, and the STS data, whose sentences the names of sources.NAMED stand for. Raises DataError, one
-    line.
+    Rows with a text that is held out of a stage or of the labelled rows are not trained on. where: where to find sets of
+    the catalog, and the STS data, whose sentences the names of sources.NAMED stand for. Raises DataError, one line, for
+    missing or unfit data, and StsbenchError for a section that has no effect.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
@@ -109,12 +109,12 @@ def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
     section: str = "data", where: SetPlace | None = None,
 ) -> StageData:
-    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; where: as for `open_rows`.
+    """Return the rows of a recipe's section, tokenised (or from the cache), sampled and split. where: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
     where = where or SetPlace()
     name = settings.file or ""
-    known = None if labelled or Path(name).is_file() else NAMED.get(name)  # a file goes before a name of data
+    known = None if labelled or Path(name).is_file() else NAMED.get(name)  # a file of that name takes precedence
     path = _sts_texts(name, where, log) if known else training_file(settings, section, where, log)
     with _of_section(section):
         store = open_store(
@@ -148,11 +148,11 @@ def open_data(
 
 
 def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: bool, log: Callable[[str], None]) -> Tokens:
-    """Return the tokens of all texts, from the cache or made now; of very many, made when a batch needs them."""
+    """Return the tokens of all texts, made now or read from the cache; very many texts are tokenised batch by batch."""
     folder = Path(backbone.folder)
     name, texts, digest = store.path.name, len(roles) * len(store), tokenizer_digest(folder)
     if not (folder / "tokenizer_config.json").is_file() and (base := resolve_base(folder, offline=True)):
-        digest = f"{digest} {tokenizer_digest(base)}"  # an adapter's folder that has none
+        digest = f"{digest} {tokenizer_digest(base)}"  # an adapter's folder without a tokenizer
     if texts > _TOKENISED_FIRST and not whole:
         tokens = TokensOnDemand(store, backbone.tokenizer, digest, backbone.max_length, roles, log=log)
         share = f"about {tokens.share_cut():.1%} of them are cut at {backbone.max_length} tokens"
@@ -168,7 +168,7 @@ def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: b
 def _usable(
     store: TextStore, tokens: Tokens, plan: MethodPlan, log: Callable[[str], None], labelled: bool
 ) -> NDArray[np.bool_] | None:
-    """Return (rows,) whether the method can draw each; None: all. How many it cannot is said."""
+    """Return (rows,) whether the method can use each row, None where it can use all; `log` gets the number of the others."""
     needs = plan.needs
     name, why = ("labelled_usable", needs.labelled_unusable) if labelled else ("usable", needs.unusable)
     if (choose := needs.labelled_usable if labelled else needs.usable) is None:
@@ -181,7 +181,7 @@ def _usable(
 
 
 def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
-    """Return the file of the STS data's sentences; what they are is said."""
+    """Return the file of the STS data's sentences; `log` gets their number and origin."""
     texts = sts_texts(where.data_dir, name=name, sample=where.sample, offline=where.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
@@ -193,8 +193,8 @@ def _sts_texts(name: str, where: SetPlace, log: Callable[[str], None]) -> Path:
 def _check_scores(
     store: TextStore, plan: MethodPlan, log: Callable[[str], None], scale: tuple[float, float] | None
 ) -> None:
-    """Raise DataError for the first score out of the method's range, and for the range of another `scale` than the set's,
-    and for what the method finds wrong with them; says so where all are in the range's lower half."""
+    """Raise DataError for a score that the method refuses or that is outside its range, and for a range that is not the
+    set's `scale`. `log` gets a warning where all scores are in the lower half of the range."""
     if (check := plan.needs.wrong_score) is not None:
         every = store.scores(range(len(store)))
         if (wrong := calling(plan.kind, "needs().wrong_score", lambda: check(every))) is not None:
@@ -223,7 +223,7 @@ def _sampled(
     settings: DataSettings, run_seed: int, store: TextStore, usable: NDArray[np.bool_] | None, log: Callable[[str], None],
     section: str,
 ) -> NDArray[np.int64]:
-    """Return the numbers of the rows that `share`, the method and `sample` leave. usable: (rows,) whether the method can."""
+    """Return the numbers of the rows left by `share`, by `usable` (rows,), and by `sample`, in this order."""
     path, numbers = store.path, np.arange(len(store), dtype=np.int64)
     seed = run_seed if settings.sample_seed is None else settings.sample_seed
     if settings.share < 1:
@@ -246,7 +246,7 @@ def _sampled(
 
 @contextlib.contextmanager
 def _of_section(section: str) -> Iterator[None]:
-    """Let a DataError about the settings that a file is read by name those of this section, not of `data`."""
+    """Rename the settings data.X in a DataError to those of `section`."""
     try:
         yield
     except DataError as error:
@@ -254,10 +254,9 @@ def _of_section(section: str) -> Iterator[None]:
 
 
 def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
-    """Return (rows,) uniform on [0, 1): a number for each line of the file, of which a row has that of the line it starts
-    on.
+    """Return (rows,) random numbers, uniform on [0, 1), one drawn for the line of the file that each row starts on.
 
-    So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
+    As it belongs to the line, a row's number is the same in every stage and role, whichever other rows are left out.
     """
     header = store.settings.format in ("csv", "tsv")
     lines = store.lines - (2 if header else 1)  # line numbers from 0, the header left out
@@ -266,8 +265,8 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
 
 
 def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
-    """Return how far the method reads on in a document. Raises DataError where rows are held out of one and it does not
-    say."""
+    """Return how many following rows of a document the method reads. Raises DataError where rows are held out of documents
+    and the method does not say."""
     reach = plan.needs.reach
     if settings.held_out and settings.contiguous and not reach:
         raise DataError(
@@ -278,8 +277,8 @@ def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
 
 
 def _held_out(settings: DataSettings, seed: int, contrasts: bool, data: StageData, section: str) -> StageData:
-    """Return rows to train on and rows held out, of data.trained. What is trained on holds and reads no text of the
-    others."""
+    """Return `data` with data.trained split into rows to train on and held-out rows. Rows that hold or read a held-out text
+    are not trained on. Raises DataError where too few rows are left."""
     path, numbers = data.store.path, data.trained
     if not settings.held_out:
         return replace(data, trained=np.sort(numbers))
@@ -297,7 +296,7 @@ def _held_out(settings: DataSettings, seed: int, contrasts: bool, data: StageDat
 
 
 def drop_overlap(data: StageData, partner: StageData, log: Callable[[str], None]) -> None:
-    """Take out of `data` what shares a text with the rows held out of `partner`. DataError where nothing is left."""
+    """Drop rows of `data` that share a text with held-out rows of `partner`. Raises DataError where no row is left."""
     if not len(partner.held_out):
         return
     shared = _shares_text(data, _held_out_texts(partner))
@@ -315,7 +314,7 @@ def _held_out_texts(data: StageData) -> set[str]:
 
 
 def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
-    """Return (rows trained on,) whether one of the texts that are read with it is among `texts`."""
+    """Return (rows trained on,) whether a text of the row, or of following rows that it reads, is among `texts`."""
     known = np.zeros(len(data.trained), dtype=np.bool_)
     for start in range(0, len(known), _AT_ONCE):
         part = data.trained[start : start + _AT_ONCE]
@@ -327,7 +326,7 @@ def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
 
 
 def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, str]:
-    """Return LABELS -> the names of the classes of the labelled rows, in their order, as JSON; {} without any."""
+    """Return {LABELS: the class names of the labelled rows, in order, as JSON}; {} without labelled rows or classes."""
     if LABELLED not in data:
         return {}
     store = data[LABELLED].store
@@ -337,7 +336,7 @@ def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, st
 
 
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
-    """Return what the rows are, by what a user would call them -> sha256."""
+    """Return the sha256 of each section's rows and tokens, by the section's name in messages."""
     digest_of = {}
     for section, rows in data.items():
         parts = f"{rows.store.digest} {rows.tokens.digest} {rows.store.label_names}"
@@ -347,8 +346,8 @@ def digests(data: Mapping[str, StageData]) -> dict[str, str]:
 
 
 def shared_words(store: TextStore) -> str:
-    """Return one line: the mean Jaccard of the words, lower-cased and split at blanks, of anchors with positives and with
-    negatives, and how many of the rows that were looked at have two equal texts."""
+    """Return one line: the mean Jaccard similarity between the words (lower-cased, split at blanks) of anchors and
+    positives, and of anchors and negatives, and how many of the sampled rows have two equal texts."""
     rows = np.unique(np.linspace(0, len(store) - 1, min(len(store), _ROWS)).astype(np.int64))
     texts = list(zip(*(store.texts(role, rows) for role in TRIPLET), strict=True))
     means = [np.mean([_jaccard(row[0], row[column]) for row in texts]) for column in (1, 2)]

@@ -1,1 +1,1 @@
-"""A run from its recipe to its folder: preparation, stages, the end and its export, several seeds, subsets of the rows."""
+"""Training runs: preparing and training one, exporting its encoder, its folder, and runs over several seeds or subsets."""

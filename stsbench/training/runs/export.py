@@ -1,7 +1,7 @@
 """A trained encoder as a folder that stsbench, sentence-transformers and transformers load, with the same vectors.
 
-Of sentence-transformers' files module types and keys are those that every version from 2 on reads; version 6 renames them
-when it loads.
+Module types and keys in sentence-transformers' files are those that every version from 2 on reads; version 6 renames them
+when it loads them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
 from stsbench.training.modules.lora import base_arguments, merged_state, write_adapter
 
-# what a tokenizer.json or the call that loaded it left in a tokenizer's settings
+# Settings that a tokenizer keeps from its tokenizer.json or from the call that loaded it.
 _LEFT_OVER = (
     "max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "name_or_path", "local_files_only", "is_local",
 )
-_PADDING = ("eos_token", "sep_token", "unk_token", "bos_token", "cls_token")  # any will do: what is padded is masked
+_PADDING = ("eos_token", "sep_token", "unk_token", "bos_token", "cls_token")  # any of them can pad, as padding is masked
 
 
 def export_model(
@@ -52,16 +52,16 @@ def export_model(
     normalize: bool = False,
     post: tuple[Chain, str] | None = None,
 ) -> None:
-    """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
+    """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer are not changed.
 
-    config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer, README.md (the
-    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a learned pooler in
-    1_TextCNN or 1_MeanCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all
-    readers cut at; by default the model's position limit (less those that a prompt shifts it by), not the training's.
-    trained_on: the test data whose sentences it was trained on. training_overlap: of each training text, what it shares with
-    test sets.
-    replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
-    through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
+    The files are config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer,
+    README.md (the card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense, too, a
+    learned pooler in 1_TextCNN or 1_MeanCNN, a learned prompt in prompt.safetensors. max_length: tokens, special ones
+    included, after which all readers cut a text; by default the model's position limit (less the positions that a prompt
+    takes), not the training's. trained_on: test sets whose sentences were trained on. training_overlap: for each training
+    text, its overlap with test sets. replace: overwrite an earlier export. normalize: scale vectors to length 1; post: a
+    fitted chain of post-processings after that, and what it was fitted on. Raises StsbenchError when the folder exists or
+    cannot be written.
     """
     described = Exported(
         inference.pooler, max_length, method, recipe, None if inference.prompt is None else inference.prompt.settings(),
@@ -73,12 +73,12 @@ def export_model(
 
 
 def export_adapter(inference: Inference, folder: Path, base: str, described: Exported) -> None:
-    """Write the low-rank changes of `backbone.lora` alone to `folder`, which appears whole or not at all: peft,
-    sentence-transformers and stsbench put them on `base`, Hub id or folder, and give the vectors of the whole export; of a
-    base that is stored in bfloat16, sentence-transformers up to its rounding, as it computes in that type.
+    """Write the low-rank changes of `backbone.lora` alone to `folder`, which appears whole or not at all. peft,
+    sentence-transformers and stsbench add them to `base`, Hub id or folder, and compute the same vectors as with the whole
+    export. For a base stored in bfloat16, sentence-transformers computes in that type and agrees up to its rounding.
 
-    described: what the weights were trained on; its pooler is None, as the modules say how they are read. `inference` has no
-    prompt, which such a folder would not say.
+    described: facts on the training; its pooler is None, as modules.json states the pooling. `inference` must not have a
+    prompt, which such a folder cannot store.
     """
     with new_folder(folder, replace=True) as building:
         write_adapter(inference.model, building, base)
@@ -91,9 +91,9 @@ def export_adapter(inference: Inference, folder: Path, base: str, described: Exp
 
 
 def try_export(inference: Inference, parent: Path, name: str) -> None:
-    """Export into a temporary folder in `parent`, before hours of training, and delete it.
+    """Check, before hours of training, that the encoder can be exported, in a temporary folder of `parent`.
 
-    Raises StsbenchError, one line, where the model called `name` cannot be written, or would be read as another one.
+    Raises StsbenchError, one line, where the model called `name` cannot be written, or would be read with other weights.
     """
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=".export.", suffix=".tmp") as building:
@@ -102,13 +102,14 @@ def try_export(inference: Inference, parent: Path, name: str) -> None:
             check_weights(folder, name)
     except Exception as error:  # libraries raise errors of their own kinds
         why = getattr(error, "strerror", None) or first_line(error)
-        if isinstance(error, OSError) or "(os error" in why:  # safetensors' word for one
+        if isinstance(error, OSError) or "(os error" in why:  # how safetensors reports one
             raise StsbenchError(f"cannot write the model to {parent}: {why}") from error
         raise StsbenchError(f"{name} could be trained, but not exported then: {why}; choose another backbone") from error
 
 
 def _limit(inference: Inference, max_length: int | None) -> int | None:
-    """Return tokens that all readers cut at, None for no limit. ValueError for parts that do not go together."""
+    """Return the number of tokens after which all readers cut a text, None for no limit. Raises ValueError for parts that
+    do not fit the pooler, and StsbenchError for a length that it excludes."""
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
@@ -139,7 +140,7 @@ def _fill(
         from stsbench.training.modules.static_table import write_table
 
         write_table(inference.model, inference.tokenizer, building, described.normalize)
-        described = replace(described, pooler=None)  # its modules say how it pools, and no transformer is read there
+        described = replace(described, pooler=None)  # modules.json states the pooling, and there is no transformer
     else:
         _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
         write_tokenizer(inference.tokenizer, building, limit)
@@ -157,7 +158,7 @@ def _fill(
 
 
 def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:
-    """config.json and model.safetensors. hidden_states: a model loaded from there returns those of every layer."""
+    """Write config.json and model.safetensors. hidden_states: whether the loaded model returns all layers' states."""
     saved: Any = inference.model if inference.masked_lm is None else inference.masked_lm
     if inference.masked_lm is not None and saved.base_model is not inference.model:
         raise ValueError("masked_lm holds another encoder than model")
@@ -178,19 +179,19 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
             setattr(config, key, value)
     path = folder / "config.json"
     stored = json.loads(path.read_text("utf-8"))
-    stored.pop("_name_or_path", None)  # a folder of this machine
+    stored.pop("_name_or_path", None)  # a path on this machine
     stored["output_hidden_states"] = hidden_states
-    if inference.masked_lm is not None:  # else a reader ties what was trained apart, or makes up what was tied
+    if inference.masked_lm is not None:  # or readers would tie weights trained apart, or draw tied ones anew
         output = saved.get_output_embeddings()
         stored["tie_word_embeddings"] = output is not None and output.weight is saved.get_input_embeddings().weight
     path.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
 def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
-    """Write `tokenizer`, which stays as it is, beside a model, without truncation and padding of its own: they would act in
-    readers that ask for none. One without a padding token gets one of its special tokens.
+    """Write a copy of `tokenizer` beside a model, without its own truncation and padding, which would also apply where a
+    reader asks for none. A tokenizer without a padding token gets one of its special tokens for it.
 
-    Raises StsbenchError where transformers would read another tokenizer there, or one that cannot pad.
+    Raises StsbenchError where transformers would read a different tokenizer from the folder, or it cannot pad.
     """
     plain = copy.deepcopy(tokenizer)
     if getattr(plain, "is_fast", False):
@@ -208,7 +209,7 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
     plain.save_pretrained(folder)
     if not (differs := _differs(plain, folder)):
         return
-    # a tokenizer that transformers makes anew from the name of its class, unlike tokenizer.json
+    # transformers builds some tokenizers from their class instead of tokenizer.json: the general class reads the file
     path = folder / "tokenizer_config.json"
     stored = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**stored, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n", "utf-8")
@@ -217,7 +218,7 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
 
 
 def _differs(tokenizer: Any, folder: Path) -> str:
-    """Return how the tokenizer that transformers reads from `folder` differs from `tokenizer`; "" where it does not."""
+    """Return how the tokenizer that transformers reads from `folder` differs from `tokenizer`; "" where both agree."""
     from transformers import AutoTokenizer
 
     try:
@@ -242,21 +243,19 @@ _MODES = {
 _BOTH = "cls_avg"  # Pooling puts [CLS] and mean side by side, and a Dense without bias takes half of each
 
 
-ONE_STATE = ("cls", "mean", "max", "last", "weighted_mean")  # poolers of the last layer, which learn nothing
+ONE_STATE = ("cls", "mean", "max", "last", "weighted_mean")  # poolers of the last layer without weights of their own
 
 
 def layer_weights(pooler: str, layers: int) -> Tensor | None:
-    """Return the weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens
-    of.
-
-    None for poolers that read the last layer only. The mean of averages is the average's mean.
+    """Return (layers + 1,) weights of the embeddings and all layers, by which `pooler` averages them before its mean over
+    tokens (the order of the two means makes no difference); None for poolers that read the last layer only.
     """
     layers_of = {"first_last:embeddings": (0, layers), "first_last:layer1": (1, layers), "last2": (layers - 1, layers)}
     if pooler not in layers_of:
         return None
     weights = zeros(layers + 1)
     for layer in layers_of[pooler]:
-        weights[layer] += 1  # a model of one layer has it twice
+        weights[layer] += 1  # added up, as both may be the one layer of a model
     return weights
 
 
@@ -265,13 +264,13 @@ def write_layout(
     token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
     alone: Literal["StaticEmbedding", "Prompt"] | None = None, model_args: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
+    """Write modules.json and the modules that it names into `folder`, beside a model of this width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
-    model's config.json: without it sentence-transformers would take the last layer, and say nothing. normalize: the module
-    Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
-    where all its steps are affine (computed in float32), else one of ours; alone: the module in the place of Transformer and
-    pooling, for a table of tokens' vectors, or a prompt. model_args: how sentence-transformers loads the model.
+    model's config.json: without it sentence-transformers would silently take the last layer. normalize: add the module
+    Normalize. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation if all its
+    steps are affine (computed in float32), else stsbench's own module; alone: the module that replaces Transformer and
+    pooling, for a static table or a prompt. model_args: arguments by which sentence-transformers loads the model.
     """
     padded = padded_length(pooler)
     learned = "Pooling" if token_pooler is None else token_pooler.kind.title
@@ -300,7 +299,7 @@ def write_layout(
         {"idx": number, "name": str(number), "path": path, "type": kind}
         for number, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])
-    if not alone:  # whose one module reads stsbench.json, or has no settings
+    if not alone:  # a module that stands alone reads stsbench.json, or has no settings
         config: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
         if model_args:
             config["model_args"] = model_args
@@ -313,7 +312,7 @@ def write_layout(
     for kind, path in zip(kinds, paths, strict=True):
         if kind == "Pooling":
             on = ("cls_token", "mean_tokens") if pooler == _BOTH else (_MODES.get(pooler, "mean_tokens"),)
-            # the three that every version knows, and the mode itself
+            # the three modes that every version of sentence-transformers knows, and the pooler's own
             modes = {f"pooling_mode_{name}": name in on for name in ("cls_token", "mean_tokens", "max_tokens", *on)}
             _module(folder / path, {"word_embedding_dimension": width, **modes})
         elif kind == "Average":

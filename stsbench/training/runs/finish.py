@@ -1,5 +1,5 @@
-"""The end of a run: its summary (RUN/train.json), the exported best (RUN/best), the final test (RUN/eval); and afterwards
-the whole method that it gave, with all that is dropped for testing."""
+"""The end of a run: its summary (RUN/train.json), the exported encoder (RUN/best), the final test (RUN/eval); and loading
+the whole trained method again, with the parts that are dropped for testing."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from stsbench.training.runs.prepare import PreparedRun, fixed_inputs, make_backb
 from stsbench.training.runs.report import LOG, read_log, read_summary
 from stsbench.training.runs.warm_start import earlier_run
 
-CARDS = "stsbench.training_cards"  # entry points: functions of recipe, encoder and facts that give the card beside a model
-_LATER: dict[str, Any] = {  # settings that came after the first records -> what trained before; LATER came after plans, too
+CARDS = "stsbench.training_cards"  # entry points: functions of recipe, encoder and facts that return the model's card
+_LATER: dict[str, Any] = {  # setting added after the first records -> the value that held before; LATER: after plans, too
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "backbone.mean_cnn": None, "training.warmup_of": None, "training.batch_tokens": None, **LATER,
 }
 _ABSENT = object()
-SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
+SEARCH = "search.json"  # in a run folder: the search of `stsbench sweep` that chose the run
 
 
 def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what RUN/train.json holds. position: the end of the last stage; overlap: what `training_overlap` says, in
-    the main process."""
+    """Return the content of RUN/train.json. position: the end of the last stage; overlap: the result of `training_overlap`,
+    in the main process."""
     recipe, selection = run.recipe, run.selection
     lines = read_log(run.options.output / LOG)
     devs = [line for line in lines if line["kind"] == "dev"] if selection else []
@@ -98,10 +98,10 @@ def summarise(run: PreparedRun, position: Position, overlap: dict[str, dict[str,
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
-    """Return stage, or "labelled" -> its training text: file name, digest, rows trained on and held out; of sentences of
-    test data also which (`texts_of`)."""
+    """Return stage, or "labelled" -> facts on its training text: file name, digest, numbers of rows trained on and held
+    out, and where its sentences are from test sets also their names (`texts_of`)."""
     uses = [plan.labelled(name) for name in names]
-    trained_on = {*names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were opened to be counted
+    trained_on = {*names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were only opened to count steps
     return {
         name: {"file": rows.store.path.name, "digest": rows.store.digest,
                "rows": len(rows.trained), "held_out": len(rows.held_out),
@@ -111,7 +111,7 @@ def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, St
 
 
 def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
-    """Write the encoder that the method tests, with the weights it holds now, to RUN/best."""
+    """Write the method's encoder, as `inference` returns it with the current weights, to RUN/best."""
     run.method.eval()
     inference = run.method.inference()
     files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data(summary)]
@@ -132,8 +132,8 @@ def export_best(run: PreparedRun, summary: dict[str, Any]) -> None:
 
 
 def _adapted_base(run: PreparedRun, inference: Inference) -> str | None:
-    """Return the model that changes of `backbone.lora` are of, where they and a pooler are all of the encoder: neither
-    another attention, fewer layers, a head, a template nor an adapter that was merged before. None without such."""
+    """Return the Hub id or folder of the model that `backbone.lora` changes, if the encoder is that model, the changes and a
+    pooler alone; None with other attention, fewer layers, a head, a template or an adapter that was merged before."""
     start, source = run.recipe.backbone, run.method.backbone
     if start.lora is None or start.layers is not None or start.attention != "own":
         return None
@@ -145,7 +145,7 @@ def _adapted_base(run: PreparedRun, inference: Inference) -> str | None:
 
 
 def _data(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the stages and their data, those of the runs that this one went on from first."""
+    """Return (stage, its data) of this run and of the earlier runs that it continued (--from), the earliest first."""
     read, earlier = list(summary["data"].items()), summary["from"]
     while earlier:
         read, earlier = [*(item for item in earlier["data"].items() if item not in read), *read], earlier["from"]
@@ -153,45 +153,45 @@ def _data(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
-    """Return the test data whose sentences were among the training text: in any stage, or of the model it started from."""
+    """Return the test sets whose sentences were trained on, in any stage or by the model that training started from."""
     here = [name for _, data in _data(summary) for name in data.get("texts_of", ())]
-    base = resolve_base(backbone, offline=True)  # an adapter's base
+    base = resolve_base(backbone, offline=True)  # the base model of an adapter
     return tuple(dict.fromkeys([*read_trained_on(backbone), *(read_trained_on(base) if base else ()), *here]))
 
 
 def _training_overlap(run: PreparedRun, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what each training text shares with test sets: of any stage, of the runs it went on from, of the model it
-    started from."""
+    """Return the overlap with test sets of every training text: of all stages, of the earlier runs (--from) and of the model
+    that training started from."""
     known: dict[str, Mapping[str, Any]] = {}
-    if run.manifest.start_from is not None:  # what the earlier run trained on, if it was finished
-        with suppress(StsbenchError):  # a folder that is gone by now costs no training
+    if run.manifest.start_from is not None:  # only a finished run has stored its overlap
+        with suppress(StsbenchError):  # a missing folder must not fail the finished training
             earlier = earlier_run(Path(run.manifest.start_from), run.recipe.seed) / "best"
             known = {text["digest"]: text for text in read_training_overlap(earlier)}
     earlier_data = [data for name, data in _data(summary) if summary["data"].get(name) != data]
     here = [*(known.get(data["digest"]) or not_looked_for(data["file"], data["digest"]) for data in earlier_data),
             *summary["overlap"].values()]
     backbone = run.method.backbone.folder
-    base = resolve_base(backbone, offline=True)  # an adapter's base
+    base = resolve_base(backbone, offline=True)  # the base model of an adapter
     every = [*read_training_overlap(backbone), *(read_training_overlap(base) if base else ()), *here]
     return [text for at, text in enumerate(every) if text not in every[:at]]
 
 
 def _without_folders(key: str, value: Any, keys: Container[str]) -> Any:
-    """Return a setting as it is wherever its files lie. keys: names of sets, which are no files."""
+    """Return the value of a setting with files reduced to their names. keys: names of sets, which are not files."""
     if key.endswith(".teachers"):
         return [{**teacher, "model": Path(teacher["model"]).name} for teacher in value]
-    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # chosen by other scores, one file keeps another encoder
+    if key == "selection.by" and value.startswith(LABELLED_PAIRS):  # pairs:FILE and sts:FILE select by different scores
         return f"{LABELLED_PAIRS}{Path(value.removeprefix(LABELLED_PAIRS)).name}"
     file = key.endswith((".file", ".model")) or key in ("method", "selection.by")
     return Path(value).name if value and file and value not in keys else value
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:
-    """Return what a record says of the training beside its recipe's name and seed, which runs of other settings may share.
+    """Return the facts in a record that distinguish trainings whose recipes have the same name and seed.
 
-    settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
-    files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
-    are sampled; semi, search: as in the recipe, if it has them.
+    settings: 16 hex digits of a sha256 over all values except the seed, the subset's seed, the recipe's name, description,
+    source and published scores, folders of files, and settings with their value of _LATER; subset: the seed of the sampled
+    rows, if rows are sampled; semi, search: as in the recipe, if it has them.
     """
     unsaid = {"name", "description", "source", "published", "seed", "search", *OPERATIONAL}
     values = recipe.model_dump(mode="json", exclude=unsaid)
@@ -211,8 +211,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
 
 
 def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what records of the encoder that a training exported say of the training; of FILE.py:CLASS also FILE.py's
-    sha256."""
+    """Return the facts on the training that records of its encoder store, with the sha256 of FILE.py for FILE.py:CLASS."""
     return {
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
         **{key: summary[key] for key in ("method_file",) if key in summary},
@@ -223,8 +222,8 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
 
 
 def stored_facts(run: Path) -> dict[str, Any]:
-    """Return the same of a finished run, from its folder; {} for any other folder. Raises StsbenchError for one that is
-    damaged."""
+    """Return the facts that records store of a finished run, from its folder; {} for any other folder. Raises StsbenchError
+    for a damaged run."""
     summary = read_summary(run)
     if summary is None or not (run / "recipe.yaml").is_file():
         return {}
@@ -238,7 +237,7 @@ def stored_facts(run: Path) -> dict[str, Any]:
 def tested(
     options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, log: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return the final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
+    """Test RUN/best under `options.evaluate` into RUN/eval, in the main process. Return the summary with the failures."""
     folder = options.output / "eval"
     if options.evaluate and accelerator.is_main_process:
         from stsbench.evaluation import api
@@ -261,20 +260,20 @@ def tested(
 def load_trained(run: Path, device: str | None = None, method: str | None = None) -> Method:
     """Return the method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
 
-    Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
-    training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
-    is one. method: FILE.py:CLASS, for a run of such a method: no file is imported because a run folder, which may be
-    somebody else's, names it. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone
-    or damaged, another backbone, tokenizer or further input than the run began with.
+    These are the best of its last stage (with selection.over all, of all stages), or the last ones where none were selected.
+    No training text is read, so anything that `Method.prepare` learns from it must be in buffers. device: by default the
+    GPU, if there is one. method: FILE.py:CLASS, for a run of such a method: a file that only the run folder names is not
+    imported, as the folder may be untrusted. Raises StsbenchError, one line, for an unfinished run, several seeds, a missing
+    or damaged checkpoint, and another backbone, tokenizer or further input than the run began with.
     """
     if trained_model(run) == run:
         raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
     recipe = _recipe(run, method)
     position, weights = _kept_position(run)
     plan = load_plan(recipe)
-    with forked():  # what starts at random is read below
+    with forked():  # without drawing from the caller's generator: the random weights are replaced below
         trained = plan.kind(make_backbone(recipe), plan.options)
-    make_objective(plan, trained)  # recipe.semi gives the method a classifier
+    make_objective(plan, trained)  # with recipe.semi, adds a classifier to the method
     for name, sha in {**fixed_inputs(recipe, trained.backbone), **trained.inputs()}.items():
         if position.inputs.get(name, sha) != sha:
             raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")
@@ -288,7 +287,7 @@ def load_trained(run: Path, device: str | None = None, method: str | None = None
 
 
 def _recipe(run: Path, method: str | None) -> Recipe:
-    """Return the run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
+    """Return the run's complete recipe. Raises StsbenchError where it names a Python file and the caller does not."""
     stored = stored_recipe(run)
     if method is None and stored.method not in names(GROUP):
         file = is_file_class(stored.method)
@@ -300,7 +299,8 @@ def _recipe(run: Path, method: str | None) -> Recipe:
 
 
 def _kept_position(run: Path) -> tuple[Position, Path]:
-    """Return the end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
+    """Return the position at the run's end, and the folder of the weights that it kept. Raises StsbenchError where the run
+    is unfinished or lacks a sound checkpoint of them."""
     summary = read_summary(run)
     if summary is None:
         raise StsbenchError(f"{run} has not finished training: go on with --resume")

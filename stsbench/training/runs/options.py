@@ -1,4 +1,4 @@
-"""Options of a training: what is changed in its recipe, and how it is run; and the recipe that `stsbench train` and
+"""Options of a training, which change its recipe or say how it is run, and the recipe that `stsbench train` and
 `stsbench.train` make of them."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from stsbench.options import GIVEN, OptionGroup, SetOptions, Where, option
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
 
-# Option -> the key of the recipe that it sets.
+# Option -> the recipe's key that it sets.
 KEYS = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file", "seed": "seed",
         "max_steps": "training.max_steps", "dtype": "precision"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions(OptionGroup):
-    """By which recipe, and what of it is changed."""
+    """The recipe of a training, and changes to it."""
 
     recipe: str | None = option(
         None, "A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.",
@@ -64,7 +64,7 @@ class RecipeOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SetOptions):
-    """How a recipe is run. Of these only the place of the development data has an effect on which weights are kept."""
+    """How a recipe is run. Of these options only the source of the development data affects which weights are kept."""
 
     stage: str | int | None = option(
         None, "Train this stage alone, of a method with several (`stsbench show method`).", metavar="N|NAME",
@@ -91,12 +91,12 @@ class RunOptions(SetOptions):
     command: Sequence[str] = ()
 
 
-_naming, _named = Lock(), set[Path]()  # run folders that this process has named
+_naming, _named = Lock(), set[Path]()  # run folders already named by this process
 
 
 @dataclass(frozen=True)
 class TrainOptions(RunOptions):
-    """A recipe, and how it is run."""
+    """A recipe, its run folder, and the options of the run."""
 
     recipe: Recipe
     output: Path
@@ -104,12 +104,12 @@ class TrainOptions(RunOptions):
 
 @dataclass(frozen=True)
 class TrainRequest(RunOptions):
-    """A training as the command line, or `stsbench.train`, asks for it; `resolve` makes TrainOptions of it.
+    """A training as requested on the command line or by `stsbench.train`; `resolve` turns it into TrainOptions.
 
-    recipe: a name, a file or a Recipe; None: that of the run gone on from, else the method's own. output: None: runs/<time>-
-    <method>-<recipe>. settings: dotted key -> value, in the place of the recipe's, of what has an option of its own; a
-    training.max_steps is of every stage that has more. sets: any other values, as "key.sub=value"; values: the same, as
-    dotted key -> value.
+    recipe: a name, a file or a Recipe; None: that of the resumed or earlier run, else the method's default. output: None:
+    runs/<time>-<method>-<recipe>. settings: dotted key -> value, for keys with an option of their own; training.max_steps
+    also applies to every stage that sets more steps. sets: values of any other keys, as "key.sub=value"; values: such
+    values, too, as dotted key -> value.
     """
 
     method: str
@@ -121,17 +121,17 @@ class TrainRequest(RunOptions):
 
 
 def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOptions, bool]:
-    """Return the recipe and the options of a run that was asked for, and whether it trains on the package's sample.
+    """Return the recipe and the options of the requested run, and whether it trains on the package's sample.
 
-    `log` gets a line for each choice that was made for the user: minilm where the recipe's backbone is not to be had, the
-    sample's texts, float32 for fp16. Raises StsbenchError, one line, for settings that there are not or that have no effect,
-    and UsageError for options that exclude or need one another.
+    `log` gets a line for each choice made for the user: minilm where the recipe's backbone is unavailable, the sample's
+    texts, float32 instead of fp16. Raises StsbenchError, one line, for settings that are unknown or have no effect, and
+    UsageError for options that exclude or require each other.
     """
     from stsbench.training.recipes.methods import canonical, find_method
 
     _check_usage(request)
     method, words = canonical(request.method), list(request.sets)
-    find_method(method)  # a slip is told of before torch is imported, which the modules below do
+    find_method(method)  # an unknown name raises before the imports below, which take long as they load torch
     from stsbench.training.recipes.recipes import (
         is_of_sample,
         load_for_device,
@@ -167,7 +167,7 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
         longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
                    for name, part in chosen.stages.items()}
         settings |= {key: steps for key, most in longest.items() if most > steps and key not in set_keys}
-    kept = resumed or "precision" in set_keys  # that precision is to be kept, or an error
+    kept = resumed or "precision" in set_keys  # the precision must stay, even if it is an error
     chosen = load(settings) if kept else load_for_device(load, settings, request.device, log)
     for line in shadowed_recipes(method, recipe) if isinstance(recipe, str) else ():
         log(line)
@@ -178,8 +178,8 @@ def resolve(request: TrainRequest, log: Callable[[str], None]) -> tuple[TrainOpt
 
 
 def _unused(name: str) -> Path:
-    """Return runs/<time>-NAME; of trainings that begin in one second, also in several threads, each has a folder of its
-    own."""
+    """Return runs/<time>-NAME, with a number where another training of the same second, maybe in another thread, has that
+    folder."""
     folder = first = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     with _naming:
         number = 1
@@ -191,8 +191,8 @@ def _unused(name: str) -> Path:
 
 
 def _check_usage(request: TrainRequest) -> None:
-    """Raise UsageError for a key that is set twice, of which one value would silently not count, and for several processes
-    without a folder that all of them know."""
+    """Raise UsageError for a key that is set twice, as one of the values would be ignored, and for several processes
+    without --output, as they need a common folder."""
     if request.output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("several processes need --output, one folder for all of them")
     if twice := sorted({*request.settings} & {*request.values}):
@@ -205,8 +205,8 @@ def _check_usage(request: TrainRequest) -> None:
 
 
 def _started_recipe(folder: Path) -> str | None:
-    """Return the recipe file of a run that is resumed, of several seeds the first; None where a run was killed before it
-    began."""
+    """Return the recipe file of a resumed run, of several seeds or subsets the first; None where the run was killed before
+    it wrote one."""
     from stsbench.training.recipes.recipes import check_whole
 
     several = (*folder.glob("seed-*/recipe.yaml"), *folder.glob("subset-*/seed-*/recipe.yaml"))

@@ -1,4 +1,4 @@
-"""Everything that a run needs, built and checked before its folder is touched."""
+"""Preparation of a run: everything that it needs is built and checked before its folder is written to."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MERGED = "it is merged into the weights of its base before the first step"
 
 @dataclass
 class PreparedRun:
-    """One run in one process. names: the stages that run; resumed: the checkpoint that the run goes on from, if any."""
+    """A run in one process, ready to train. names: the stages to train; resumed: the checkpoint to resume from, if any."""
 
     options: TrainOptions
     manifest: RunManifest
@@ -77,12 +77,12 @@ class PreparedRun:
 
     @property
     def recipe(self) -> Recipe:
-        """Return what the run trains by."""
+        """Return the recipe of the run."""
         return self.options.recipe
 
     @property
     def selection(self) -> Selection | None:
-        """Return how the last stage is scored."""
+        """Return the development score of the last stage, None where it is not scored."""
         return self.selections.get(self.names[-1])
 
 
@@ -90,12 +90,12 @@ def prepare_run(
     options: TrainOptions, plan: MethodPlan, manifest: RunManifest, accelerator: Accelerator, generators: Generators,
     log: Log,
 ) -> PreparedRun:
-    """Load, build and check everything. The order matters: random numbers are drawn on the way, from `generators`."""
+    """Return the run, loaded, built and checked. The order matters, as steps draw random numbers from `generators`."""
     recipe = options.recipe
     names = [manifest.stage] if manifest.stage else list(plan.stages)
     if stray := [name for name in recipe.stages if name not in plan.stages]:
         raise StsbenchError(f"{plan.name} has no stage '{stray[0]}'; it has {', '.join(plan.stages)}")
-    counted = counted_stages(recipe, plan, names)  # by the schedules of those that run
+    counted = counted_stages(recipe, plan, names)  # stages whose steps the schedules of `names` count
     opened = [name for name in plan.stages if name in (*names, *counted)]
     checkpoints = Checkpoints(options.output / "checkpoints", accelerator, generators)
     resumed = checkpoints.newest() if options.resume else None
@@ -103,14 +103,14 @@ def prepare_run(
         log("no checkpoint yet: the run begins again")
     warm_start = None if resumed else _warm_start(options, manifest, plan)
     where = SetPlace(options.data_dir, options.sample, options.offline)
-    with accelerator.main_process_first():  # a download is made once
+    with accelerator.main_process_first():  # so that only one process downloads
         check_at_hand(recipe, plan, opened, where)
     dev = _dev_data(options, manifest, accelerator, log)
     generators.seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
-    check_instance(method, backbone)  # what options and backbone exclude is said before the text is read
-    with accelerator.main_process_first():  # who comes later finds it in the cache
+    check_instance(method, backbone)  # fails before the text is read, which may take long
+    with accelerator.main_process_first():  # the other processes then read the cache
         data = open_rows(recipe, plan, backbone, opened, log, where)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():
@@ -150,7 +150,7 @@ def prepare_run(
 
 
 def _check_processes(count: int, before: Stage, now: Stage) -> None:
-    """Raise StsbenchError where a stage would be another training by other processes than the `count` that began it."""
+    """Raise StsbenchError where a stage that `count` processes began would train differently with the present number."""
     one, other = (
         [(part.batches, part.steps, part.dropped, getattr(part, "fewest", None)) for part in
          (stage.batches, *([stage.labelled.batches] if stage.labelled else []))] for stage in (before, now)
@@ -161,7 +161,7 @@ def _check_processes(count: int, before: Stage, now: Stage) -> None:
 
 
 def _check_first_state(inference: Inference, name: str) -> None:
-    """Raise StsbenchError where the encoder that is going to be tested gives all texts one vector, whatever is trained."""
+    """Raise StsbenchError where the encoder would give all texts the same vector, whatever it learns."""
     try:
         live_encoder(inference, name).run(["a"])
     except DegenerateError as error:
@@ -172,7 +172,7 @@ def _check_first_state(inference: Inference, name: str) -> None:
 
 
 def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
-    """Return what the recipe's training starts from; `folder` and `name` say where it was read."""
+    """Return the recipe's backbone; its `folder` and `name` say where it was read from."""
     start = recipe.backbone
     source = backbone_folder(start.model, offline)
     asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
@@ -187,7 +187,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
 
 
 def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
-    """Return the files that `make_backbone` and the method's class were read from -> sha256."""
+    """Return the sha256 of the backbone, its tokenizer, an adapter's base and the method's file, by name."""
     folder = Path(backbone.folder)
     files = {"backbone": model_digest(folder), "tokenizer": tokenizer_digest(folder)}
     if base := resolve_base(folder, offline=True):
@@ -196,7 +196,7 @@ def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
 
 
 def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) -> WarmStart | None:
-    """Return what a later stage goes on from; the manifest then says so. None for other runs."""
+    """Return the earlier run that a later stage starts from, and describe it in the manifest. None for other runs."""
     if manifest.start_from is None or manifest.stage is None:
         return None
     run = earlier_run(Path(manifest.start_from), options.recipe.seed)
@@ -208,26 +208,25 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
 
 
 def user_tests(options: TrainOptions) -> list[DataSet]:
-    """Return the user's files that the run is tested on; none where one of them cannot be read, as the final test then
-    says."""
+    """Return the user's own test sets for the run's final test; none where one of them cannot be read, which the final test
+    reports."""
     with suppress(StsbenchError):
         return user_sets(options.evaluate) if options.evaluate else []
     return []
 
 
 def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> Selection | None:
-    """Return the development data of the recipe, before anything is read that takes long; None where there are none to be
-    read.
+    """Return the recipe's development score with its data, read before anything that takes long; None without data to read.
 
-    Where they are not on this machine, and no place was named, nothing is scored: the manifest then says so, and the last
-    step is kept. Raises DataError, one line, for a named place without them.
+    Where the data are not on this machine and no folder was named, no step is scored: the manifest records it, and the last
+    weights are kept. Raises DataError, one line, for a named folder without the data.
     """
     by = options.recipe.selection.by
     if by in ("held-out", "none") or manifest.dev_absent:
         return None
     sample = options.sample or manifest.dev_sample
-    with accelerator.main_process_first():  # a download is made once
-        tests = user_tests(options) if ":" in by else []  # weights that a user's own pairs choose
+    with accelerator.main_process_first():  # so that only one process downloads
+        tests = user_tests(options) if ":" in by else []  # the user's own dev pairs are compared with these
         try:
             return Selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline, tests=tests)
         except MissingDataError as error:
@@ -243,7 +242,8 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
 
 
 def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | None) -> Backbone:
-    """Raise StsbenchError, one line, for one without dropout where the method's views differ by nothing else."""
+    """Return the backbone. Raises StsbenchError, one line, if it has no dropout and the method's views differ by nothing
+    else."""
     recipe = options.recipe
     needs_dropout = plan.needs.dropout
     try:
@@ -261,8 +261,8 @@ def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | N
 
 
 def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
-    """Return layers that are not kept; a dense layer, learned pooler or prompt that the backbone is tested with as an
-    encoder: training starts without."""
+    """Return lines on the parts of the backbone that training does not use: layers, and the dense layer, learned pooler,
+    prompt or post-processing that it has as an encoder."""
     start = recipe.backbone
     if start.layers is not None:
         kept = f"layers {', '.join(map(str, start.layers))} of {start.model}, from 0, are kept, the others left out"
@@ -275,7 +275,7 @@ def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
         title = stored[0].title
         return [f"{start.model} is tested with a {title}; as a backbone of pooler {start.pooler} it is used without"]
     if not (folder / "modules.json").is_file() and (folder.parent / "modules.json").is_file():
-        folder = folder.parent  # of a first module in a folder of its own
+        folder = folder.parent  # the model is a first module in a folder of its own
     exported = read_exported(folder)
     lines: list[str] = []
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler or "") if exported is not None else None
@@ -291,7 +291,7 @@ def _dropped_parts(recipe: Recipe, folder: Path) -> list[str]:
 
 
 def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]:
-    """Return how each stage is scored: by `dev`, or by rows held out of its own data; not at all where there are none."""
+    """Return stage -> its development score: `dev`, or the loss on held-out rows of the stage; {} without either."""
     by = run.recipe.selection.by
     if by != "held-out":
         return {} if dev is None else dict.fromkeys(run.names, dev)
@@ -311,7 +311,7 @@ def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]
 
 
 def _inputs(run: PreparedRun) -> dict[str, str]:
-    """Return what the run reads, by what a user would call it -> sha256."""
+    """Return the sha256 of everything that the run reads, by its name in messages, and the class names of labelled rows."""
     inputs = fixed_inputs(run.recipe, run.method.backbone)
     inputs |= digests(run.data)
     inputs |= label_names(run.data, run.plan)
@@ -324,7 +324,7 @@ def _inputs(run: PreparedRun) -> dict[str, str]:
 
 
 def _check_inputs(run: PreparedRun) -> None:
-    """Raise StsbenchError where the run that is resumed, or the earlier one, read something else."""
+    """Raise StsbenchError where the resumed run, or the earlier run (--from), read other inputs than this one."""
     recipe, inputs, output = run.recipe, run.inputs, run.options.output
     if warm_start := run.warm_start:
         check_inputs(warm_start, run.objective.inputs(), recipe.backbone.model)
@@ -338,7 +338,7 @@ def _check_inputs(run: PreparedRun) -> None:
 
 
 def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
-    """Take the earlier run's weights. Raises StsbenchError where they do not fit."""
+    """Load the earlier run's weights into the method. Raises StsbenchError where they do not fit."""
     try:
         run.checkpoints.load_result(warm_start.folder, run.method)
     except (RuntimeError, OSError, SafetensorError) as error:
@@ -349,8 +349,8 @@ def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
 
 
 def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]) -> None:
-    """Let the method learn from the rows of the first of its own stages, if that runs: what a run of a later stage goes on
-    from has learnt from the first stage's."""
+    """Call the method's `prepare` with the rows of its first own stage, if that stage runs: in a run of a later stage, the
+    earlier run's weights include what was learnt there."""
     first = plan.method_stages[0]
     if first in running:
         rows = data[LABELLED if plan.labelled(first) == "only" else first]

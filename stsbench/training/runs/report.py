@@ -1,5 +1,5 @@
-"""What training runs say in their folders: of one its log and best dev score; of a recipe with several seeds, or on
-several subsets, mean and standard deviation of its dev score and of every test score. Imports no torch."""
+"""Results in the folders of training runs: the log and best dev score of a run, and, over several seeds or subsets, the
+mean and standard deviation of the dev score and of every test score. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stsbench.parsing import read_json_object
 from stsbench.wording import counted
 
 LOG = "log.jsonl"
-# What a line of each kind must have; lines of other kinds are kept as they are.
+# Keys and types that a log line of each kind must have. Lines of other kinds are not checked.
 _NEEDED: dict[str, dict[str, Any]] = {
     "start": {"stage": str, "steps": int, "seed": int},
     "train": {"stage": str, "step": int, "loss": (int, float), "terms": dict},
@@ -27,11 +27,11 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "end": {"stage": str, "step": int},
 }
 _KEYS = ("protocol", "settings", "view", "task", "subset", "aggregation", "metric", "items")
-_TEXT_VERSIONS = {"sample": "sample data", "raw": "text version raw"}  # what must be said of a score
+_TEXT_VERSIONS = {"sample": "sample data", "raw": "text version raw"}  # shown beside a score
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log.jsonl, in order. A last line that was cut off (the run was killed) is left out.
+    """Return the lines of a run's log.jsonl, in order, without a last line that is incomplete because the run was killed.
 
     Raises DataError, naming file and line, for any other line that is not a log line; StsbenchError where there is no file.
     """
@@ -45,7 +45,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     for number, part in enumerate(parts, start=1):
         last = number == len(parts)
         if last and not part:
-            break  # what stands behind the last line break
+            break  # nothing follows the last line break
         try:
             line = json.loads(part)
         except (ValueError, RecursionError):
@@ -58,11 +58,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-_SCORED = {"kind": "dev", "stage": "", "step": 0, "name": "", "score": 0.0, "best": True}  # what some older ones left out
+_SCORED = {"kind": "dev", "stage": "", "step": 0, "name": "", "score": 0.0, "best": True}  # older versions left some out
 
 
 def _wrong(line: Any) -> str:
-    """Return what a line lacks, or nothing."""
+    """Return what is wrong with a log line, "" where nothing is."""
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return "no object with a 'kind'"
     for key, kind in _NEEDED.get(line["kind"], {}).items():
@@ -73,10 +73,10 @@ def _wrong(line: Any) -> str:
 
 
 def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the dev line whose weights are kept: the last one marked as the best; None where there is none.
+    """Return the dev line whose weights are kept: the last line of the last stage that is marked as the best.
 
-    Only the last stage counts: another stage's best is not what the run gives. But with selection.over "all" a stage's start
-    names the best before it (name, score, stage, step), of an earlier run maybe, and that stays where none is better.
+    With selection.over "all", a stage's start line holds the best so far (name, score, stage, step), maybe of an earlier
+    run, which is returned where the last stage has no better one. None where there is no best.
     """
     last: dict[str, Any] = next((line for line in reversed(log) if line["kind"] == "start"), {})
     marked = (line for line in reversed(log) if line["kind"] == "dev" and line["best"])
@@ -84,11 +84,11 @@ def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """Return a run in a few numbers.
+    """Return a summary of a finished or unfinished run.
 
-    seed; best: name, score, stage and step of the dev evaluation whose weights are kept, or None; steps: done, over all
-    stages; final_loss: of the last logged line, None before the first; finished: train.json, written at the end, is there;
-    seconds, from: what it says. Errors as `read_log`.
+    seed; best: name, score, stage and step of the dev evaluation whose weights are kept, or None; steps: number of steps
+    done, over all stages; final_loss: of the last logged line, None before the first; finished: whether train.json exists,
+    which is written at the end; seconds, from: as in train.json, or None. Raises the errors of `read_log`.
     """
     log = read_log(run / LOG)
     starts = {line["stage"]: line for line in log if line["kind"] == "start"}
@@ -110,8 +110,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def read_summary(run: Path) -> dict[str, Any] | None:
-    """Return what the run's train.json holds; None where there is none. Raises DataError, one line that names the file
-    and key."""
+    """Return the content of the run's train.json, None where the file is missing. Raises DataError, one line that names the
+    file and a damaged key."""
     path = run / "train.json"
     if not path.is_file():
         return None
@@ -128,7 +128,7 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 
 
 def spread(values: Mapping[Any, float]) -> dict[str, Any]:
-    """Return mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or another key."""
+    """Return mean, sample sd (n - 1; None for n = 1), n, and the values by key. Raises StsbenchError for NaN or infinity."""
     scores = list(values.values())
     if not all(map(math.isfinite, scores)):
         raise StsbenchError(f"a score that is NaN or infinite has no mean: {values}")
@@ -137,15 +137,15 @@ def spread(values: Mapping[Any, float]) -> dict[str, Any]:
 
 
 def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
-    """Return what RUN/seeds.json holds, from the run folders of one recipe, a seed each.
+    """Return the content of RUN/seeds.json, from run folders of one recipe with a seed each.
 
     {"seeds", "dev": {"name", ...} or None, "dev_last": the same, "tests": [{"protocol", "settings", "view", "task",
-    "subset", "aggregation", "metric", "items", ...}], "shared": {"runs", "origins", "stage", "first"} where runs went on
-    from the end of that stage of fewer earlier ones, else None}, where ... are mean, sd (n - 1; None for one run), n and
-    values by seed, scores as in records. dev is the score that chose the weights, dev_last ("NAME, last step") that after
-    the last step, None where there is none; items are those that a score is of, settings those that differ from the
-    protocol's own, view the text version of the data (or sample). A seed whose task failed is missing from its values, and n
-    says so.
+    "subset", "aggregation", "metric", "items", ...}], "shared": {"runs", "origins", "stage", "first"} where the runs started
+    from the end of a stage of fewer earlier runs, else None}, where ... are mean, sd (n - 1; None for one run), n and values
+    by seed, with scores as in records. dev is the score that selected the weights, dev_last ("NAME, last step") the score
+    after the last step; either is None where there is none. items is the number of items behind a score, settings those that
+    differ from the protocol's defaults, view the text version of the data (or sample). A seed whose task failed is missing
+    from that task's values and n.
 
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
     different data.
@@ -160,7 +160,7 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
-    """Return dev, dev_last, tests and shared as `summarise_seeds` has them, of runs by seed or subset.
+    """Return dev, dev_last, tests and shared as in `summarise_seeds`, for runs by seed, or by subset and seed.
 
     Raises StsbenchError for an unfinished run, and for tests on different data.
     """
@@ -199,7 +199,7 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
 
 
 def shared_line(scores: dict[str, Any]) -> str | None:
-    """Return what must be said of the standard deviations where runs went on from the same earlier run; None elsewhere."""
+    """Return a note on the standard deviations where several runs started from one earlier run; None otherwise."""
     shared = scores.get("shared")
     if shared is None:
         return None
@@ -218,7 +218,7 @@ def _finished(run: Path) -> dict[str, Any]:
 
 
 def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the dev line after the last step of the last stage; None where there is none."""
+    """Return the dev line logged after the last step of the last stage; None where there is none."""
     end = next((line for line in reversed(log) if line["kind"] == "end"), None)
     if end is None:
         return None
@@ -227,7 +227,7 @@ def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]) -> Iterator[tuple[tuple[Any, ...], float]]:
-    """Yield every score of an evaluation, averages included, by what makes it the same measurement in another run."""
+    """Yield (key, score) for every score of an evaluation, averages included; runs are compared where keys are equal."""
     groups: dict[str, list[tuple[Path, Record]]] = {}
     for path, record in load_records(folder):
         groups.setdefault(record.protocol.model_dump_json(), []).append((path, record))
@@ -247,11 +247,11 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
 
 
 def seed_table(scores: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return `summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric; of
-    `summarise_subsets` also the sd over the means of the subsets.
+    """Return the rows of a table of `summarise_seeds` or `summarise_subsets`: (score, mean, sd, n) for the dev score and
+    each task's first metric; for subsets also the sd over the subsets' means.
 
-    The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
-    Decimals as the metric has them, three for held-out scores; an sd of one run is a dash.
+    The dev score is the one that selected the weights, or, where none did, the one after the last step, with its name.
+    Decimals are those of the metric, three for held-out scores; the sd of one run is a dash.
     """
     return [
         (name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"]),
@@ -261,7 +261,7 @@ def seed_table(scores: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
-    """Return (what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
+    """Return (name, entry, decimals) for the scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
     lines: list[tuple[str, dict[str, Any], int]] = []
     listed = set()
     if dev := scores["dev"] or scores["dev_last"]:
@@ -278,16 +278,16 @@ def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]
 
 
 def shown_sd(row: dict[str, Any], digits: int) -> str:
-    """Return the standard deviation of a `spread`, a dash for one value."""
+    """Return the standard deviation of a `spread` as text, a dash for a single value."""
     return "–" if row["sd"] is None else f"{row['sd']:.{digits}f}"
 
 
 def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
-    """Return what RUN/subsets.json holds, from the runs of each subset, a seed each.
+    """Return the content of RUN/subsets.json, from the runs of each subset, one for each seed.
 
     {"subsets", "seeds", "rows": {subset: {stage, or "labelled": rows trained on}}, "dev", "dev_last", "tests", "shared"}:
-    the last four as of `summarise_seeds`, over all runs, with values under "SUBSET/SEED", and the scores with "subsets":
-    mean, sd, n and values of the means of each subset. Raises StsbenchError as `summarise_seeds` does.
+    the last four are as in `summarise_seeds`, over all runs, with values by "SUBSET/SEED"; each score also has "subsets":
+    mean, sd, n and values of the subsets' means. Raises StsbenchError as `summarise_seeds` does.
     """
     seeds: list[int] = []
     every: dict[str, Path] = {}
@@ -309,7 +309,7 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
 
 
 def subset_rows(summary: dict[str, Any]) -> list[str]:
-    """Return a line on the rows of each subset."""
+    """Return a line for each subset with its number of rows."""
     return [
         f"subset {subset}: " + ", ".join(f"{name} {counted(count, 'row')}" for name, count in rows.items())
         for subset, rows in summary["rows"].items()

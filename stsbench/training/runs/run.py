@@ -1,4 +1,4 @@
-"""A training run: from a recipe to a run folder that holds the log, checkpoints, the exported best and what it is."""
+"""A training run: from a recipe to a run folder with the log, checkpoints, the best encoder and a summary."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | None = None) -> dict[str, Any]:
-    """Train, keep the best, export it to RUN/best, test it if asked; returns what RUN/train.json holds.
+    """Train, export the best encoder to RUN/best and test it if asked. Return what RUN/train.json holds, and test failures.
 
-    Raises StsbenchError, one line, for bad options, data, or a loss that is NaN or infinite. A killed run is continued with
-    `resume`, on one CPU process bit for bit.
+    Raises StsbenchError, one line, for bad options or data, and for a loss that is NaN or infinite. `resume` continues a
+    killed run, with the same result bit for bit on one CPU process.
     """
     with fresh_torch(gradients=True), drawing(Generators(options.recipe.seed)) as generators, own_accelerate():
         return _trained(options, generators, log, callback)
@@ -62,10 +62,10 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
 def _trained(
     options: TrainOptions, generators: Generators, log: Log, callback: TrainingCallback | None
 ) -> dict[str, Any]:
-    """Return `train`, within what a training depends on: no setting, generator or state of the process's."""
+    """Train as `train` says, where no setting, generator or state of the calling process has an effect."""
     recipe, folder = options.recipe, options.output
     if options.evaluate:
-        plan(options.evaluate, None, {})  # a misspelt protocol is not to be noticed after the training
+        plan(options.evaluate, None, {})  # fail on a misspelt protocol now, not after the training
     method_plan = load_plan(recipe)
     stage = stage_name(method_plan, options.stage)
     accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
@@ -99,7 +99,7 @@ def _trained(
 
 
 def _train_stages(run: PreparedRun, callback: TrainingCallback | None) -> Position:
-    """Return all stages, or what is left of them; the position at the end."""
+    """Train all stages, or those left of a resumed run. Return the position at the end."""
     options, accelerator = run.options, run.accelerator
     first = run.stages[0]
     position = replace(run.resumed[0], processes=accelerator.num_processes) if run.resumed else _start(run, first)
@@ -131,7 +131,7 @@ def _train_stage(
     run: PreparedRun, stage: Stage, position: Position, run_log: RunLog, callback: TrainingCallback | None, before: int,
     stop: StopRequest,
 ) -> Position:
-    """Return one stage, from `position` to its end. before: steps of the stages before it."""
+    """Train one stage from `position` on. Return the position at its end. before: number of steps in the stages before."""
     method, objective, accelerator = run.method, run.objective, run.accelerator
     method.gather_mode = stage.settings.gather
     set_chunk(method, stage.settings.chunk)
@@ -173,7 +173,7 @@ def _train_stage(
 
 
 def _announce(run: PreparedRun, stage: Stage) -> None:
-    """Print what a user should know of a stage before it starts."""
+    """Log the stage's length, batches and device, and warnings about its settings, before it starts."""
     settings, batches, chosen = stage.settings, stage.batches, run.recipe.selection
     if batches.steps < (settings.max_steps or 0):
         epochs = f"training.epochs {settings.epochs:g} end at step {batches.steps}"
@@ -186,7 +186,7 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
     if run.recipe.backbone.lora is not None:
         weights = list(run.method.backbone.model.parameters())
         trained = sum(weight.numel() for weight in weights if weight.requires_grad)
-        every = sum(weight.numel() * (2 if weight.dtype == torch.uint8 else 1) for weight in weights)  # two of 4 bits a byte
+        every = sum(weight.numel() * (2 if weight.dtype == torch.uint8 else 1) for weight in weights)  # 4 bits: two a byte
         run.log(f"LoRA: {trained:,} weights are trained in the place of {every - trained:,}")
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
     where += ", weights in parts (FSDP2)" if run.accelerator.is_fsdp2 else ""
@@ -203,12 +203,12 @@ def _start(run: PreparedRun, stage: Stage) -> Position:
 
 
 def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
-    """Return what goes on besides the earlier run's weights: its random states where they can; its best where that
-    counts."""
+    """Take over the earlier run's random states if seed and number of processes are the same. Return its best, which is
+    copied, where selection.over is all, else None."""
     position, checkpoints = warm_start.position, run.checkpoints
     here, there = (run.recipe.seed, run.accelerator.num_processes), (warm_start.recipe.seed, position.processes)
     run.log(f"starts with the weights of {warm_start.run}: stage {position.stage}, step {position.step:,}")
-    prepare_method(run.method, run.plan, run.data, run.names)  # where the stages before were none of the method's own
+    prepare_method(run.method, run.plan, run.data, run.names)  # has an effect where earlier stages were not the method's
     if here == there:
         checkpoints.load_randomness(warm_start.folder)
     else:
@@ -221,7 +221,7 @@ def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
 
 
 def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
-    """Export the best weights, write RUN/train.json; the summary in it."""
+    """Export the best weights and write RUN/train.json. Return its content."""
     folder, accelerator = run.options.output, run.accelerator
     if position.best:
         run.checkpoints.load_best(position.best, run.method)
@@ -235,8 +235,8 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
 
 
 def _overlap(run: PreparedRun) -> dict[str, dict[str, Any]]:
-    """Return what the training texts share with test sets, those of the user's that the run is tested on among them; it is
-    printed. At the end: no run waits for it before its first step."""
+    """Return the overlap of the training texts with test sets, also those of the user's that the run is tested on, and log
+    it. Computed at the end, so that no run waits for it before its first step."""
     names, user_sets = list(run.manifest.data), user_tests(run.options)
     documents = [name for name in names if name != LABELLED] if run.plan.needs.whole_texts else []
     overlap = training_overlap(
@@ -249,7 +249,7 @@ def _overlap(run: PreparedRun) -> dict[str, dict[str, Any]]:
 
 
 class _SharedState:
-    """What accelerate keeps once for the process: the training's in a thread that trains, elsewhere the process's."""
+    """The state that accelerate shares within the process: a thread that trains has its own, others the process's."""
 
     def __init__(self, of_process: dict[str, Any]) -> None:
         self.of_process, self.of_thread = of_process, threading.local()
@@ -261,10 +261,10 @@ class _SharedState:
 
 @contextmanager
 def own_accelerate() -> Iterator[None]:
-    """Within, accelerate's state is this training's: a trainer of the caller's, or another training in another thread, may
-    have another precision or device, or be between two steps that it accumulates gradients in."""
+    """Give the training its own state of accelerate's: a trainer of the caller, or a training in another thread, may use
+    another precision or device, or be accumulating gradients."""
     kinds: list[Any] = [AcceleratorState, GradientState]
-    if not torch.distributed.is_initialized():  # or else the processes know one another by it
+    if not torch.distributed.is_initialized():  # distributed processes communicate through it
         kinds.append(PartialState)
     for kind in kinds:
         if not isinstance(vars(kind)["_shared_state"], _SharedState):
@@ -286,8 +286,8 @@ def own_accelerate() -> Iterator[None]:
 def make_accelerator(
     precision: str, device: str | None, trackers: Sequence[str] = (), folder: Path | None = None
 ) -> Accelerator:
-    """Return accelerate's view of this process and its device. Raises StsbenchError for a device or precision that is not
-    there."""
+    """Return the Accelerator of this process. Raises StsbenchError for an unavailable device or precision, and for
+    unsupported parallelism."""
     if device not in (None, "cpu", "cuda", "mps"):
         raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
     if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):
@@ -299,14 +299,14 @@ def make_accelerator(
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     accelerator = Accelerator(
         fsdp_plugin=plugin,
-        # said outright: on a machine without accelerator accelerate would make every process of torchrun one alone
+        # explicit: without a GPU accelerate would otherwise treat each process of torchrun as a separate training
         cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
-        # by a plugin: the number would yield to a variable of accelerate's, which divides the gradient unseen
+        # a plugin: an environment variable of accelerate's would override a number and silently divide the gradient
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         kwargs_handlers=[
             DistributedDataParallelKwargs(gradient_as_bucket_view=True),
-            InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
+            InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # processes wait while the first scores or tokenises
         ],
     )
     if plugin:

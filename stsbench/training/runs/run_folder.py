@@ -1,5 +1,5 @@
-"""What a run folder says of how its run began: recipe, commands, earlier run; whether a run may go on in it; and its lock,
-for one training at a time."""
+"""Run folders: the manifest of how the run was started (recipe, commands, earlier run), checks whether a run may begin or
+go on in a folder, and a lock that allows one training at a time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ LOCK = ".lock"
 class RunManifest:
     """How a run was started: where its development data were, when, and by which commands (the later ones resumed it).
 
-    stage: the only one trained, None for all; start_from: the earlier run as --from named it; warm_start: what was found
-    there (warm_start.describe_warm_start; in the file its key is "origin"); data: stage, or "labelled" -> its training text;
-    method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; dev_absent: the development data were nowhere, and
-    nothing is scored; dev_sample: of older versions, the sample's took their place.
+    stage: the only stage trained, None for all; start_from: the earlier run as --from named it; warm_start: the description
+    of that run (warm_start.describe_warm_start; its key in the file is "origin"); data: stage, or "labelled" -> its training
+    text; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; dev_absent: no development data were found, and
+    nothing is scored; dev_sample: written by older versions, which then used the package's sample.
     """
 
     sample: bool
@@ -53,8 +53,8 @@ class RunManifest:
 def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = False) -> None:
     """Raise StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`, whose lock is held.
 
-    What a killed process was writing there is deleted. One that was killed before its recipe was written left nothing to go
-    on from, and with `resume`, too, the run begins. was_there: the folder was a run's before the lock was taken.
+    Partial files of a killed process are deleted. Where it was killed before it wrote its recipe, the run begins anew, even
+    with `resume`. was_there: whether the folder held anything before the lock was taken.
     """
     if resume and (_holds_something(folder) or not was_there):
         _check_recipe(recipe, folder)
@@ -65,7 +65,7 @@ def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = F
 
 
 def check_output(folder: Path, resume: bool) -> None:
-    """Raise StsbenchError where `folder` is a file, or where something is in it and no run is resumed."""
+    """Raise StsbenchError where `folder` is a file, or is not empty and no run is resumed."""
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
     if not resume and _holds_something(folder):
@@ -73,12 +73,12 @@ def check_output(folder: Path, resume: bool) -> None:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return whether anything but a lock and what a killed process was writing lies in the folder."""
+    """Return whether the folder contains anything but a lock and partial files of a killed process."""
     return folder.is_dir() and any(path.name != LOCK and not leftover(path) for path in folder.iterdir())
 
 
 def _check_recipe(recipe: Recipe, folder: Path) -> None:
-    """Raise StsbenchError, naming the first difference, unless the folder's run has this recipe."""
+    """Raise StsbenchError, naming the first difference, unless the run in the folder has this recipe."""
     path = folder / "recipe.yaml"
     if not path.is_file():
         raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
@@ -93,7 +93,7 @@ def _check_recipe(recipe: Recipe, folder: Path) -> None:
 
 
 def claim(folder: Path, recipe: Recipe, manifest: RunManifest) -> None:
-    """Write the recipe, unless it is there, and how the run was started."""
+    """Write the recipe, unless the folder has one, and the manifest."""
     if not (folder / "recipe.yaml").is_file():
         with atomic_write(folder / "recipe.yaml") as stream:
             stream.write(resolved_yaml(recipe))
@@ -106,8 +106,8 @@ def open_manifest(
     folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
     start_from: Path | None = None, method_file: str | None = None,
 ) -> RunManifest:
-    """Return what this start of the run amounts to. A resumed run's development data are where they were, unless told
-    otherwise; its stage, method file and the run that it goes on from cannot change. Raises StsbenchError, one line."""
+    """Return the manifest of a new run, or that of a resumed run with this command and, if given, another place of the
+    development data. Raises StsbenchError, one line, if a resumed run's stage, method file or earlier run would change."""
     earlier = None if start_from is None else str(start_from.resolve())
     if not (resume and (folder / _MANIFEST).is_file()):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -130,7 +130,7 @@ def open_manifest(
 
 
 def read_manifest(folder: Path) -> RunManifest:
-    """Return what begun.json holds. Raises DataError where it cannot be read."""
+    """Return the manifest in the folder's begun.json. Raises DataError where it cannot be read."""
     path = folder / _MANIFEST
     try:
         stored = read_json_object(path)
@@ -142,10 +142,10 @@ def read_manifest(folder: Path) -> RunManifest:
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Make the folder and hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
+    """Create the folder and hold FOLDER/.lock, which the system releases however the process ends.
 
-    A folder in which nothing was written is removed again, with those above that were made for it. Raises StsbenchError
-    where another process holds the lock. Without locks (Windows) nothing is held.
+    A folder that stays empty is removed again, with the parents created for it. Raises StsbenchError where another process
+    holds the lock. On systems without such locks (Windows), nothing is locked.
     """
     path = folder / LOCK
     made = [parent for parent in folder.parents if not parent.exists()]
@@ -156,7 +156,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
     with stream:
         locked = lock_file(stream.fileno())
-        # A holder removes its file at the end: one that is gone locks nothing, and another process may have made it anew.
+        # The last holder may have deleted the file since it was opened, and another process may have created a new one.
         gone = locked and (not path.exists() or not os.path.samestat(os.fstat(stream.fileno()), path.stat()))
         if locked is False or gone:
             raise StsbenchError(f"{path.parent}: another process is training into it")

@@ -1,5 +1,5 @@
-"""A recipe once, with several seeds, or on several subsets of its rows with several seeds each: a folder a subset, in it a
-run a seed."""
+"""Training a recipe once, with several seeds, or on several subsets of its rows with several seeds each. A subset has a
+folder with one run for each seed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def train_runs(
     options: TrainOptions, seeds: int | None, subsets: int | None, log: Callable[[str], None],
     callback: TrainingCallback | None = None,
 ) -> dict[str, Any]:
-    """Train once, with so many seeds, or on so many subsets with each of the seeds; returns what train.json, seeds.json or
-    subsets.json of the folder holds. Raises StsbenchError, one line."""
+    """Train once, with `seeds` seeds, or on `subsets` subsets with every seed. Return the content of the folder's
+    train.json, seeds.json or subsets.json, with failures. Raises StsbenchError, one line."""
     if subsets:
         return train_subsets(options, subsets, seeds or 1, log, callback)
     return train_seeds(options, seeds, log, callback) if seeds else train(options, log, callback)
@@ -39,28 +39,27 @@ def train_runs(
 def train_seeds(
     options: TrainOptions, seeds: int, log: Callable[[str], None], callback: TrainingCallback | None
 ) -> dict[str, Any]:
-    """Train OUTPUT/seed-S for `seeds` seeds counted up from the recipe's; returns what OUTPUT/seeds.json holds.
-
-    With `resume`, finished seeds are kept and the others go on or begin. Of a later stage each seed goes on from the run of
-    its own seed, or all from the one that --from names. A seed whose loss is NaN or infinite is among the failures, and the
-    others go on. Raises StsbenchError as `train` does, and that LossError where no seed was trained.
+    """Train OUTPUT/seed-S for `seeds` seeds, counted up from the recipe's. Return OUTPUT/seeds.json and the failures.
+    With `resume`, finished seeds are kept, and the others are resumed or begun. In a later stage each seed starts from the
+    earlier run of the same seed, or all seeds from the single run of --from. A seed whose loss becomes NaN or infinite is
+    reported as a failure. Raises StsbenchError as `train` does, and LossError where every seed failed in this way.
     """
     folder = options.output
-    first = os.environ.get("RANK", "0") == "0"  # other processes may come when the first has begun
+    first = os.environ.get("RANK", "0") == "0"  # other processes may find files of the first one in the folder
     check_output(folder, options.resume or not first)
     if first:
-        clear_leftovers(folder)  # those of seeds.json
+        clear_leftovers(folder)  # partial files of seeds.json
     if options.resume:
         options = as_started(options)
     numbers = range(options.recipe.seed, options.recipe.seed + seeds)
     if options.start_from is not None:
         for seed in numbers:
-            earlier_run(options.start_from, seed)  # one that lacks is not to be noticed after the others' training
+            earlier_run(options.start_from, seed)  # fails now, not after other seeds' training
     failures: dict[str, str] = {}
     failed: LossError | None = None
     runs = []
     told = _once(log)
-    seconds: list[float] = []  # for the seeds trained here from their first step on
+    seconds: list[float] = []  # duration of each seed that was trained here from its first step
     for seed in numbers:
         run = folder / f"seed-{seed}"
         log(f"seed {seed}: {run}{_left(seconds, numbers.stop - seed)}")
@@ -81,13 +80,13 @@ def train_seeds(
     if failed is not None and not runs:
         raise failed
     over_seeds = summarise_seeds(runs)
-    with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
+    with atomic_write(folder / "seeds.json") as stream:  # atomic, and every process writes the same bytes
         stream.write(json.dumps(over_seeds, indent=1) + "\n")
     return {**over_seeds, "failures": failures}
 
 
 def _once(log: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a log that leaves out a line that it has had: what one seed's run says is true of the next one's, too."""
+    """Return a log that prints equal lines once, as most lines are the same for every seed."""
     lines = set[str]()
 
     def tell(line: str) -> None:
@@ -99,7 +98,7 @@ def _once(log: Callable[[str], None]) -> Callable[[str], None]:
 
 
 class _OfSeed:
-    """A callback that is told whose steps they are."""
+    """A callback whose stage names include the seed."""
 
     def __init__(self, callback: TrainingCallback, seed: int) -> None:
         self._callback, self._seed = callback, seed
@@ -110,7 +109,7 @@ class _OfSeed:
 
 
 def _left(seconds: list[float], seeds: int) -> str:
-    """Return "; about 0:20:00 for this and 3 more, ...", by the seeds before; "" where none was trained before."""
+    """Return the expected time, "; about 0:20:00 for this and 3 more, ...", from the mean of `seconds`; "" without any."""
     if not seconds:
         return ""
     left = timedelta(seconds=round(seeds * sum(seconds) / len(seconds)))
@@ -119,15 +118,15 @@ def _left(seconds: list[float], seeds: int) -> str:
 
 
 def as_started(options: TrainOptions, runs: str = "seed-*") -> TrainOptions:
-    """Return runs that have not started yet train the stage, and go on from the run, that the others did. runs: where
-    they are."""
+    """Return `options` for a resumed training: stage and earlier run default to those of the runs that have started. runs:
+    the pattern of their folders."""
     started = next((path.parent for path in sorted(options.output.glob(f"{runs}/begun.json"))), None)
     if started is None:
         return options
     manifest = read_manifest(started)
     earlier = None if manifest.start_from is None else Path(manifest.start_from)
     if earlier is not None and started.parent != options.output and earlier.name == started.parent.name:
-        earlier = earlier.parent  # each subset goes on from its own
+        earlier = earlier.parent  # each subset starts from the same subset of the earlier training
     return replace(options, stage=options.stage or manifest.stage, start_from=options.start_from or earlier)
 
 
@@ -136,9 +135,9 @@ def train_subsets(
 ) -> dict[str, Any]:
     """Train OUTPUT/subset-K/seed-S for `subsets` subsets, counted up from the recipe's sample_seed (or 0), and `seeds`.
 
-    Returns what OUTPUT/subsets.json holds. With `resume`, finished runs are kept and the others go on or begin. A later
-    stage goes on from the same subset of the run that --from names, where that has several. Losses that are NaN or infinite
-    as for `train_seeds`. Raises StsbenchError as `train` does, and where the recipe samples nothing.
+    Return the content of OUTPUT/subsets.json, with failures. With `resume`, finished runs are kept, and the others are
+    resumed or begun. A later stage starts from the same subset of the earlier training (--from), if it has several. Losses
+    that become NaN or infinite are failures, as in `train_seeds`. Raises StsbenchError as `train` does, and without samples.
     """
     if options.resume:
         options = as_started(options, "subset-*/seed-*")
@@ -163,14 +162,14 @@ def train_subsets(
     if failed is not None and not runs:
         raise failed
     summary = summarise_subsets(runs)
-    with atomic_write(folder / "subsets.json") as stream:  # every process writes the same bytes; a rename is whole
+    with atomic_write(folder / "subsets.json") as stream:  # atomic, and every process writes the same bytes
         stream.write(json.dumps(summary, indent=1) + "\n")
     return {**summary, "failures": failures}
 
 
 def _earlier_runs(options: TrainOptions, names: Mapping[int, str], seeds: int) -> dict[int, Path | None]:
-    """Return what each subset goes on from. One that lacks is not to be noticed after the others' training:
-    StsbenchError."""
+    """Return subset -> the earlier run or subset that it starts from, None without --from. Raises StsbenchError where one
+    is missing, before any subset is trained."""
     folder = options.start_from
     if folder is None:
         return dict.fromkeys(names)
@@ -191,21 +190,20 @@ def _earlier_runs(options: TrainOptions, names: Mapping[int, str], seeds: int) -
 
 
 def samples(settings: DataSettings | None) -> bool:
-    """Return whether these rows are drawn from more."""
+    """Return whether the settings draw a sample of the file's rows."""
     return settings is not None and (settings.share < 1 or settings.sample is not None)
 
 
 def first_subset(recipe: Recipe) -> int:
-    """Return the sample_seed of the first subset: that of the rows that are sampled, or 0. StsbenchError where none are."""
+    """Return the first subset's sample_seed: that of the sampled rows, or 0. Raises StsbenchError where none are sampled."""
     return _varied(recipe).sample_seed or 0
 
 
 def with_subset(recipe: Recipe, number: int) -> Recipe:
-    """Return the recipe with the subset `number`: the sample_seed of the labelled rows, if they are sampled, else of the
-    data.
+    """Return the recipe with `number` as the sample_seed of the labelled rows, if they are sampled, else of the data.
 
-    Another section that samples the same file, however it is spelt, gets the same sample_seed. Other files keep theirs,
-    but for stages that take it over from `data`. Raises StsbenchError where nothing is sampled, or one file by two seeds.
+    Other sections that sample the same file, however its path is written, get this sample_seed, too. Other files keep theirs
+    except in stages that inherit it from `data`. Raises StsbenchError where nothing is sampled, or a file with two seeds.
     """
     file, update = _file(_varied(recipe)), {"sample_seed": number}
 
@@ -225,7 +223,7 @@ def with_subset(recipe: Recipe, number: int) -> Recipe:
 
 
 def _varied(recipe: Recipe) -> DataSettings:
-    """Return the settings whose sample is drawn anew for each subset."""
+    """Return the settings of the section whose sample differs between subsets. Raises StsbenchError as `with_subset`."""
     sections: dict[str, DataSettings | None] = {"labelled": recipe.labelled, "data": recipe.data}
     sections |= {f"stages.{name}.data": recipe.stage_data(name) for name, parts in recipe.stages.items() if "data" in parts}
     sampled = {name: settings for name, settings in sections.items() if settings is not None and samples(settings)}
@@ -246,5 +244,5 @@ def _varied(recipe: Recipe) -> DataSettings:
 
 
 def _file(settings: DataSettings) -> Path | None:
-    """Return where the file is, whichever way it is spelt."""
+    """Return the absolute path of the section's file, None without one."""
     return None if settings.file is None else Path(settings.file).expanduser().resolve()

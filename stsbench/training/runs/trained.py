@@ -1,4 +1,4 @@
-"""What a training gives, as `stsbench.load` and `stsbench.train` give it: a run, of a recipe on rows of the user's."""
+"""The functions `stsbench.train` and `stsbench.load`, and `Run`, the result of a training."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 FilePath = str | PathLike[str]
-Rows = FilePath | Iterable[Any]  # a file or a set's name; or a list, or a table
-_SEVERAL = {"subsets.json": "subset-", "seeds.json": "seed-"}  # file -> the beginning of its runs' folders
-_OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of the log's lines that are no columns
+Rows = FilePath | Iterable[Any]  # a file, the name of a set, a list, or a table
+_SEVERAL = {"subsets.json": "subset-", "seeds.json": "seed-"}  # summary file -> prefix of its runs' folders
+_OF_LINES = ("kind", "stage", "step", "terms", "name", "undefined")  # keys of the log's lines without a column of their own
 _OF_TRAINING = ("train.json", "seeds.json", "subsets.json", "recipe.yaml")
 
 
 @dataclass(repr=False)
 class Run(RowsInFolder):
-    """What a training gave, of one seed, of several, or of several subsets.
+    """The result of a training with one seed, with several seeds, or on several subsets.
 
-    folder: the run folder; summary: what its train.json (seeds.json, subsets.json) holds, and run["best"] is
-    run.summary["best"]; failures: task of the final test -> reason. Wherever a path or a model's name is meant, such as in
-    `evaluate` and `load_encoder`, a Run stands for its folder.
+    folder: the run folder; summary: the content of its train.json (seeds.json, subsets.json), of which run["best"] is
+    run.summary["best"]; failures: task of the final test -> reason. Functions that take a path or a model's name, such as
+    `evaluate` and `load_encoder`, also take a Run.
     """
 
     meant: ClassVar = {**RowsInFolder.meant, "encode": "encoder().encode",
@@ -59,13 +59,13 @@ class Run(RowsInFolder):
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Return the finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for any
-        other."""
+        """Return the finished run in a folder of `stsbench train` or `train`. Raises StsbenchError, one line, for another
+        folder, an unfinished run or a damaged summary."""
         folder = Path(folder)
         for name in (*_SEVERAL, "train.json"):
             if (folder / name).is_file():
                 run = cls(folder, read_json_object(folder / name, DataError))
-                try:  # what is printed of it reads all of its fields
+                try:  # these methods read every field that is printed
                     run._lines(), run._label(), run._score(), run._remarks()
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise DataError(f"{folder / name} holds no summary of a run: {error!r}") from error
@@ -79,7 +79,7 @@ class Run(RowsInFolder):
 
     @property
     def runs(self) -> list[Run]:
-        """Return each seed's run, subset by subset; of one seed itself."""
+        """Return the run of each seed, subset by subset; for a training with one seed, [self]."""
         if "subsets" in self.summary:
             return [run for number in self.summary["subsets"] for run in Run.open(self.folder / f"subset-{number}").runs]
         seeds = self.summary.get("seeds")
@@ -87,11 +87,11 @@ class Run(RowsInFolder):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Return what it was trained by; of several seeds that of the first."""
+        """Return the recipe of the training; of several seeds or subsets the first one's."""
         return stored_recipe(self.runs[0].folder)
 
     def encoder(self) -> Encoder:
-        """Return the encoder that was kept. Raises StsbenchError for several seeds: each of `runs` has its own."""
+        """Return the trained encoder. Raises StsbenchError for several runs, of which each in `runs` has its own."""
         from stsbench.encoders.load import load_encoder
 
         if len(self.runs) > 1:
@@ -101,7 +101,7 @@ class Run(RowsInFolder):
 
     @property
     def tested(self) -> Result | None:
-        """Return what the final test (evaluate=...) measured; None without one, and of several seeds."""
+        """Return the Result of the final test (evaluate=...); None without a test, and for several seeds."""
         if not (self.folder / "eval").is_dir():
             return None
         from stsbench.evaluation.rescore import score_again
@@ -109,8 +109,8 @@ class Run(RowsInFolder):
         return score_again(self.folder / "eval")
 
     def plot(self) -> Sequence[Any]:
-        """Return loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training`
-        draws them: matplotlib's axes, whose `figure` can be saved."""
+        """Plot loss, development score, learning rate and gradient norm over the steps, as `stsbench plot training` does.
+        Return matplotlib's axes, whose `figure` can be saved."""
         from stsbench.display.style import shown_in_notebook, style
         from stsbench.registry import resolve
 
@@ -120,8 +120,8 @@ class Run(RowsInFolder):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Return the log, a row a step: stage, step, epoch, loss and its terms, learning rate, ..., and of a development
-        score its name (dev), the score and whether it was the best; of several runs also seed and subset."""
+        """Return the log, one row for each logged step: stage, step, epoch, loss and its terms, learning rate, ..., and for
+        a development score its name (dev), the score and whether it was the best; for several runs also seed and subset."""
         rows: list[dict[str, Any]] = []
         for run in self.runs:
             folder = run.folder.relative_to(self.folder)
@@ -143,7 +143,7 @@ class Run(RowsInFolder):
         return f"<Run of {of}, {self._label()}: {self._score()} in {self.folder}; print it for its scores>"
 
     def document(self) -> Document:
-        """Return the scores, before, best and after, or over seeds; the final test; and what must be known of them."""
+        """Return tables of the development scores (before, best, after; or over seeds) and the final test, with remarks."""
         header, *lines = self._lines()
         title = f"{short_name(self.recipe.method)}, recipe {self.recipe.name}, {self._label()}"
         tested = self.tested
@@ -156,7 +156,7 @@ class Run(RowsInFolder):
         return ", ".join(counted(len(listed), name) for name, listed in numbers.items()) or f"seed {self.summary['seed']}"
 
     def _score(self) -> str:
-        """Return the development score in a few words, or how many steps there were."""
+        """Return the development score in a few words, or the number of steps where there is none."""
         if "seeds" in self.summary:
             for name, entry, digits in shown_scores(self.summary)[:1]:
                 sd = "" if entry["sd"] is None else f" ± {shown_sd(entry, digits)}"
@@ -167,7 +167,7 @@ class Run(RowsInFolder):
         return counted(sum(self.summary["stages"].values()), "step")
 
     def _lines(self) -> list[list[str]]:
-        """Return lines of cells, the header first."""
+        """Return the cells of the scores' table, row by row, the header first."""
         if "subsets" in self.summary:
             return [["score", "mean", "sd of runs", "n", "sd of subsets"], *map(list, seed_table(self.summary))]
         if "seeds" in self.summary:
@@ -198,7 +198,7 @@ class Run(RowsInFolder):
 
 
 def _cells(line: dict[str, Any]) -> dict[str, Any]:
-    """Return what a line of the log has for a table."""
+    """Return the columns and values of one line of the log."""
     cells = {key: value for key, value in line.items() if key not in _OF_LINES and not isinstance(value, dict | list)}
     if line["kind"] == "dev":
         return {"dev": line["name"], **cells}
@@ -207,12 +207,12 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
 
 @takes(renamed={entry.name: "load_encoder, which loads a model" for entry in fields(EncoderOptions)})
 def load(run: str | Path) -> Result | Run:
-    """Return what made a run, from its folder: the Result of `evaluate` or `stsbench eval`, the Run of `train` or `stsbench
+    """Return the result in a run folder: a Result of `evaluate` or `stsbench eval`, or a Run of `train` or `stsbench
     train`.
 
-    run: a run folder, or the run.parquet in it. A Result's scores are computed from its observations, as `score` does, so
-    that nothing edited is taken for a score. Raises StsbenchError, one line: no run, a training that has not ended, a file
-    that is damaged or was edited.
+    run: a run folder, or the run.parquet in it. A Result's scores are computed again from its observations, as `score` does,
+    so that edited scores are not trusted. Raises StsbenchError, one line, for a folder without a run, an unfinished
+    training, and a damaged or edited file.
 
     >>> import stsbench
     >>> run = stsbench.evaluate("lexical:token-set", sample=True, tasks="STS-B", resamples=0, output="run")
@@ -231,7 +231,7 @@ def load(run: str | Path) -> Result | Run:
 
 
 def _renamed() -> dict[str, str]:
-    """Return what other programs call an argument -> what is written here, by what the command's options say."""
+    """Return an argument's name in other libraries -> what to write for `train`, taken from the command's options."""
     made = {}
     for entry in fields(RecipeOptions):
         for old, new in entry.metadata["renamed"].items():
@@ -253,28 +253,28 @@ def train(
 ) -> Run:
     """Train a method by a recipe, as `stsbench train` does: the same words give the same recipe and the same weights.
 
-    method: a name (`stsbench list methods`); options from stsbench.methods, such as SimCSE(temperature=0.05), of which
-        those that are written count before the recipe's; FILE.py:CLASS; or a Recipe, of which it is the method.
-    recipe: a name, a YAML file or a Recipe. None: the method's own; of a run gone on from, that run's.
+    method: a name (`stsbench list methods`); options from stsbench.methods, such as SimCSE(temperature=0.05), whose
+        explicit values override the recipe's; FILE.py:CLASS; or a Recipe, which names its method.
+    recipe: a name, a YAML file or a Recipe. None: the method's default recipe, or with start_from that run's recipe.
     backbone: the model to start from: a Hub id, a folder, minilm, or a training run.
     data, labelled: training text: a file (.txt, .csv, .tsv, .jsonl), stsb/train, or rows in memory: a list of texts, of
         tuples (two texts: anchor and positive; three: and negative; two and a score), of mappings; a table of pandas,
-        polars, pyarrow or datasets with the columns of such a file. Rows become one file in the cache, by their content
-        (stsbench.data.own.source.rows_file says why), which the recipe names.
-    dev: what the weights are chosen by: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or own scored pairs: a
-        file, or rows of two texts and a score. Sets selection.by.
-    stage, start_from: this stage alone, by number or name, from the weights of that run.
-    output: the run folder. None: runs/<time>-<method>-<recipe>, which the Run names.
-    seed: of the run; seeds: so many runs, seeds counted up; subsets: the sampled rows are drawn so many times, each with
-        all seeds. max_steps: at most so many of each stage.
+        polars, pyarrow or datasets with the columns of such a file. Rows in memory are written to a file in the cache,
+        named by their content (see stsbench.data.own.source.rows_file), and the recipe names this file.
+    dev: the score that selects the weights: "sts-b dev", "avg_sts", "transfer dev", "held-out", "none", or your own scored
+        pairs: a file, or rows of two texts and a score. Sets selection.by.
+    stage, start_from: train this stage alone (number or name), from the weights of the run start_from.
+    output: the run folder. None: runs/<time>-<method>-<recipe>, which is the Run's `folder`.
+    seed: the run's seed; seeds: number of runs, with seeds counted up from it; subsets: how many times the sampled rows are
+        drawn, each time for all seeds. max_steps: number of steps in each stage, at most.
     settings: any other values of the recipe, by dotted key: {"training.learning_rate": 1e-5}.
-    resume: go on where the run in `output` was stopped. device: cpu, cuda or mps. dtype: float32, bf16 or fp16.
-    evaluate: protocols of a test of the best, afterwards (--eval). data_dir, sample: where development and test data are,
-        as for `evaluate`; sample=True without rows of your own trains on the package's texts. track: tensorboard, wandb.
-    callbacks: told how it goes on; see stsbench.training.TrainingCallback.
+    resume: continue the stopped run in `output`. device: cpu, cuda or mps. dtype: float32, bf16 or fp16.
+    evaluate: protocols that test the best encoder after training (--eval). data_dir, sample: where development and test
+        data are, as for `evaluate`; sample=True without your own rows trains on the package's. track: tensorboard, wandb.
+    callbacks: called during training; see stsbench.training.TrainingCallback.
 
-    Nothing is printed; in a notebook there is a progress bar, and what the command prints as a warning is a
-    StsbenchWarning. Raises StsbenchError, one line.
+    Nothing is printed; a notebook shows a progress bar, and warnings of the command are StsbenchWarnings. Raises
+    StsbenchError, one line.
 
     >>> import stsbench
     >>> from stsbench.methods import SimCSE
@@ -305,7 +305,7 @@ def train(
         with in_users_words(words.files):
             chosen, on_sample = resolve(request, log)
             if output is None:
-                chosen = replace(chosen, output=chosen.output.absolute())  # wherever this process goes
+                chosen = replace(chosen, output=chosen.output.absolute())  # the working folder may change
             summary = train_runs(chosen, seeds, subsets, log, Callbacks(told) if told else None)
     except KeyboardInterrupt as error:
         if chosen is not None and any(chosen.output.glob("**/checkpoints/[0-9]*")):
@@ -322,7 +322,7 @@ def train(
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """values: settings by dotted key, the method's options among them; files: what rows in memory became, by their name."""
+    """Checked arguments of `train`. values: settings by dotted key; files: argument -> the file of its rows in memory."""
 
     method: str
     recipe: str | Recipe | None
@@ -338,8 +338,8 @@ def check_request(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None, settings: Mapping[str, Any] | None, *,
     backbone: FilePath | None, data: Rows | None, labelled: Rows | None, dev: Rows | None,
 ) -> TrainingRequest:
-    """Return the words for it. Raises StsbenchError, one line, for what is no method, and for rows that cannot be
-    written."""
+    """Return the arguments as names and paths, with rows in memory written to files. Raises StsbenchError, one line, for an
+    invalid method or settings, and for rows that cannot be written."""
     if settings is not None and not isinstance(settings, Mapping):
         raise StsbenchError(f"settings must be dotted key -> value, and not of type {type(settings).__name__}")
     name, recipe, options = _method(method, recipe)
@@ -360,11 +360,11 @@ def check_request(
 def _method(
     method: str | Options | Recipe, recipe: FilePath | Recipe | None
 ) -> tuple[str, FilePath | Recipe | None, dict[str, Any]]:
-    """Return the method's name, the recipe, and the options that were written."""
+    """Return the method's name, the recipe, and the options that the user set explicitly, by dotted key."""
     if isinstance(method, Recipe):
         if recipe is not None:
             raise StsbenchError("two recipes: give the method's name first, or leave recipe out")
-        if is_file_class(method.method):  # a recipe may be somebody else's: no file is run because it is named there
+        if is_file_class(method.method):  # the recipe may be untrusted: no file runs because it names it
             raise StsbenchError(f"the recipe is of a Python file: name it, too: '{method.method}', recipe=...")
         return method.method, method, {}
     if isinstance(method, Options):
@@ -377,14 +377,14 @@ def _method(
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise StsbenchError for a number of things that is none."""
+    """Raise StsbenchError for a count that is not a whole number from 1 on; None is allowed."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
             raise StsbenchError(f"{name} must be a whole number from 1 on, not {count!r}")
 
 
 def as_tuple(value: str | Iterable[str], option: str) -> tuple[str, ...]:
-    """Return several; a string is one. Raises StsbenchError, naming the option, for anything else."""
+    """Return names, or a single one, as a tuple. Raises StsbenchError, naming the option, for anything else."""
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
     if stray := [word for word in words if not isinstance(word, str)]:
         raise StsbenchError(f"{option} must be a name or a list of names, not {stray[0]!r}")
@@ -392,7 +392,7 @@ def as_tuple(value: str | Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def path_word(value: FilePath, option: str) -> str:
-    """Return a path or a name as text. Raises StsbenchError, naming the option, for what is none."""
+    """Return a path or a name as text. Raises StsbenchError, naming the option, for a value of another type."""
     try:
         return fspath(value)
     except TypeError:

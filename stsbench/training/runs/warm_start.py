@@ -1,4 +1,4 @@
-"""A run of a later stage that goes on from an earlier run (--from): what it takes over, and whether it fits."""
+"""Warm starts: a run of a later stage that starts from the weights of an earlier run (--from), and checks that they fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stsbench.training.runs.run_folder import RunManifest, read_manifest
 
 
 def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> None:
-    """Raise StsbenchError where a later stage has nothing to go on from, or --from is used with what begins anew."""
+    """Raise StsbenchError for a later stage without --from, and for --from with the first stage or with all stages."""
     later = stage is not None and plan.stages.index(stage) > 0
     if later == (start_from is not None):
         return
@@ -36,9 +36,8 @@ def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> 
 
 
 def earlier_run(folder: Path, seed: int | None = None) -> Path:
-    """Return the run that `--from` names: a run folder itself, or of a folder of several seeds the run of this seed.
-
-    seed None: the first of them. Raises StsbenchError where there is none.
+    """Return the run folder for `--from`: `folder` itself, or the run of `seed` (None: the first) in a folder of several
+    seeds. Raises StsbenchError where there is none.
     """
     if (folder / "recipe.yaml").is_file():
         return folder
@@ -57,41 +56,41 @@ def earlier_run(folder: Path, seed: int | None = None) -> Path:
 
 
 def earlier_subsets(folder: Path) -> list[Path]:
-    """Return the folders subset-K, in order of K, of runs on several subsets that `--from` names; [] for other runs."""
+    """Return the folders subset-K of a training on several subsets, in order of K; [] for other folders."""
     subsets = {path.parent.parent for path in folder.glob("subset-*/seed-*/recipe.yaml")}
     return sorted(subsets, key=lambda path: (len(path.name), path.name))
 
 
 def earlier_recipe(folder: Path, seed: int | None = None) -> Path:
-    """Return the recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the
-    first's.
+    """Return the recipe file of the run for `--from`, chosen as in `earlier_run`; of several subsets the first one's.
 
-    Raises StsbenchError where there is none, or not a whole one.
+    Raises StsbenchError where there is no such run, or its recipe extends another file.
     """
     return check_whole(earlier_run(next(iter(earlier_subsets(folder)), folder), seed) / "recipe.yaml")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The end of the stage before, in an earlier run."""
+    """The checkpoint of an earlier run, at the end of a stage, that the next stage starts from."""
 
     run: Path
-    recipe: Recipe  # by which it was trained
+    recipe: Recipe  # of the earlier run
     position: Position
-    folder: Path  # the checkpoint's
+    folder: Path  # of the checkpoint
     manifest: RunManifest
 
     @property
     def weights(self) -> str:
-        """Return sha256 of the weights, as the checkpoint stores them, or of their mean, with which a stage goes on."""
+        """Return the sha256 of the checkpoint's file of weights, or of their mean (training.average) where it has one."""
         return self.position.files.get(AVERAGE) or self.position.files["model.safetensors"]
 
 
 def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
-    """Return what `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
+    """Return the checkpoint in the run folder `run` that `stage` starts from. Raises StsbenchError, one line, unless it fits
+    the recipe.
 
-    Method, its options, the backbone's settings, `semi` and the sections of AROUND have to be equal; the backbone itself is
-    compared by `check_inputs`.
+    Method, its options, the backbone's settings, `semi` and the sections of AROUND must be equal; `check_inputs` compares
+    the backbone itself.
     """
     number = plan.stages.index(stage)
     before = plan.stages[number - 1]
@@ -110,9 +109,9 @@ def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> 
 
 
 def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -> None:
-    """Raise StsbenchError where backbone, tokenizer or a method's further files are not those the earlier run began with.
+    """Raise StsbenchError where backbone, tokenizer or further files of the method differ from those of the earlier run.
 
-    inputs: name -> sha256; model: the backbone's name here.
+    inputs: name -> sha256 in this run; model: the name of this run's backbone.
     """
     known = warm_start.position.inputs
     for name, sha in inputs.items():
@@ -122,16 +121,16 @@ def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -
 
 
 def began_with(warm_start: WarmStart | None, recipe: Recipe) -> str:
-    """Return what to add to an error about a backbone: the earlier run's, where its recipe names another; "" elsewhere."""
+    """Return an addition to an error about the backbone, which names the earlier run's if it is another one; "" if not."""
     if warm_start is None or warm_start.recipe.backbone.model == recipe.backbone.model:
         return ""
     return f"; --from {warm_start.run} began with {warm_start.recipe.backbone.model}: --backbone names it"
 
 
 def check_labels(run: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
-    """Raise StsbenchError where the labelled rows' classes are not those that the classifier in `run` has.
+    """Raise StsbenchError where the classes of the labelled rows differ from those of the classifier in `run`.
 
-    known, inputs: what `run` and this run read; runs of older versions did not keep the classes.
+    known, inputs: the inputs of `run` and of this run; runs of older versions did not store the classes.
     """
     there, here = known.get(LABELS), inputs.get(LABELS)
     if there is not None and here is not None and there != here:
@@ -142,7 +141,7 @@ def check_labels(run: str, known: Mapping[str, str], inputs: Mapping[str, str]) 
 
 
 def check_best(warm_start: WarmStart, dev: str) -> None:
-    """Raise StsbenchError where the earlier run's best cannot be compared with this run's (selection.over all).
+    """Raise StsbenchError where the earlier run's best score cannot be compared with this run's (selection.over all).
 
     dev: sha256 of this run's development data.
     """
@@ -154,11 +153,11 @@ def check_best(warm_start: WarmStart, dev: str) -> None:
 
 
 def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe) -> dict[str, Any]:
-    """Return what a run says of the one that it goes on from.
+    """Return the description of the earlier run that a run stores.
 
-    run (folder name), stage, step, seed, recipe, weights (sha256), stages (steps), data; differs: what of the earlier
-    stages' settings was another there than in `recipe`, with the values there; from: the same of the run that the earlier
-    run itself went on from, or None.
+    run (folder name), stage, step, seed, recipe, weights (sha256), stages (steps), data; differs: settings of the earlier
+    stages that differ from `recipe`, with the earlier run's values; from: the description of the run that the earlier run
+    itself started from, or None.
     """
     manifest, position = warm_start.manifest, warm_start.position
     trained = [name for name in plan.stages[: position.number + 1] if manifest.stage in (None, name)]
@@ -178,7 +177,7 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
 
 
 def _lacking(run: Path, before: str, number: int) -> str:
-    """Return why there is no sound checkpoint at the end of stage `before`, the `number`-th."""
+    """Return why `run` has no sound checkpoint at the end of stage `before`, the `number`-th (from 1), for an error."""
     manifest = read_manifest(run)
     if manifest.stage not in (None, before):
         hint = f" (it began from {manifest.warm_start['run']})" if manifest.warm_start else ""
@@ -191,8 +190,8 @@ def _lacking(run: Path, before: str, number: int) -> str:
 def _check_settings(
     run: Path, stage: str, before: str, earlier: Recipe, recipe: Recipe, later: tuple[str, ...]
 ) -> None:
-    """Compare method options, backbone settings but for the model's place, and its sections: the first that differs is
-    named."""
+    """Raise StsbenchError, naming the first difference, where method options, backbone settings (except the model), `semi`
+    or sections of AROUND differ. later: options without effect before `stage`, which may differ."""
     there, here = _comparable(earlier, later), _comparable(recipe, later)
     for key in here | there:
         if there.get(key) != here.get(key):
@@ -205,13 +204,13 @@ def _check_settings(
 def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
     settings = recipe.model_dump(mode="json", include={"options", "backbone", "semi", *AROUND})
     settings["backbone"].pop("model")
-    for name in later:  # without effect in the stages that the run has been through
+    for name in later:  # options without effect in the stages that the earlier run trained
         settings["options"].pop(name, None)
     return flatten(settings)
 
 
 def _stage_settings(plan: MethodPlan, recipe: Recipe, stages: Sequence[str]) -> dict[str, Any]:
-    """Return how a recipe trains these stages: dotted key -> value; of files the names."""
+    """Return the settings by which a recipe trains `stages`, dotted key -> value, with files reduced to their names."""
     settings: dict[str, Any] = {"precision": recipe.precision}
     for name in stages:
         use = plan.labelled(name)
