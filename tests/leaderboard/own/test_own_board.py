@@ -52,7 +52,7 @@ def test_a_run_that_is_there_is_not_measured_again_and_scores_are_those_of_compa
     again = leaderboard.measure_models(MODELS[1], pairs, cost=False)  # beside those that the board has
     assert {result.folder for result in again.results} == {result.folder for result in made.results}
     assert again.results[0].records[0].encoder == made.results[1].records[0].encoder and len(again.choice.to_arrow()) == 3
-    with pytest.raises(StsbenchError, match="data must be a file or a folder, .* not a list"):
+    with pytest.raises(StsbenchError, match=r"data must be a file or a folder, .* not a list"):
         leaderboard.measure_models(MODELS, [("a", "b", 1)])
 
 
