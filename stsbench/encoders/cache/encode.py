@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.errors import DegenerateError, EncoderError
-from stsbench.processes import return_memory
+from stsbench.processes import release_memory
 from stsbench.registry import calling, where
 
 # Increased with every change of the code that changes vectors of any encoder, so that no earlier vector is read again.
@@ -155,7 +155,7 @@ def _through(
         kept = Encoded(encoded.vectors[good], encoded.truncated[good])
         cache.put(key, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
         vectors[rows], truncated[rows] = encoded.vectors, encoded.truncated
-        return_memory()
+        release_memory()
     return Encoded(vectors, truncated)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +24,7 @@ from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.similarity import packed, signs
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import atomic_write, sha256_file
+from stsbench.processes import release_memory
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"
@@ -307,13 +306,3 @@ def fault(folder: Path, note: ShardNote, *, digests: bool) -> str | None:
         except OSError as error:
             return f"cannot read {path}: {error.strerror or error}"
     return None
-
-
-def release_memory() -> None:
-    """Return freed memory to the system, where the C library is glibc.
-
-    Forward passes allocate and free blocks of many sizes, between which oneDNN keeps a kernel for each shape. glibc keeps
-    the free memory in between: resident memory grew by .8 MiB every 32,768 texts, while memory in use hardly did.
-    """
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
