@@ -80,7 +80,7 @@ def measure_models(
     if new:
         leaderboard.init(folder, title=title or path.name)
     try:
-        content = _content(path, columns)
+        content = _content(protocol, path, columns)
         results = [_measured(model, protocol, content, folder, options, tell) for model in models]
         results += [score(run) for run in sorted(folder.glob(f"runs/*-{content}"))
                     if run.name not in {result.folder.name for result in results}]
@@ -137,10 +137,11 @@ def _measured(
     return result
 
 
-def _content(path: Path, columns: str | Mapping[str, str] | None) -> str:
-    """Return eight hex digits of a digest of the data: the bytes of its files, and the columns that are read."""
+def _content(protocol: str, path: Path, columns: str | Mapping[str, str] | None) -> str:
+    """Return eight hex digits of a digest of protocol and data: the bytes of its files, and the columns that are read."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    parts = [*(f"{file.relative_to(path.parent)} {sha256_file(file)}" for file in files), str(columns)]
+    digests = [f"{file.relative_to(path.parent)} {sha256_file(file)}" for file in files]
+    parts = [*digests, protocol.partition(":")[0], str(columns)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 

@@ -52,6 +52,10 @@ def test_a_run_that_is_there_is_not_measured_again_and_scores_are_those_of_compa
     again = leaderboard.measure_models(MODELS[1], pairs, cost=False)  # beside those that the board has
     assert {result.folder for result in again.results} == {result.folder for result in made.results}
     assert again.results[0].records[0].encoder == made.results[1].records[0].encoder and len(again.choice.to_arrow()) == 3
+    pairs.write_text("sentence1,sentence2,label\n" + "".join(f"a b{i},a {i % 2 or 'b'}{i},{i % 2}\n" for i in range(12)))
+    for protocol in ("sts", "pairs"):  # a run of one is none of the other
+        (result,) = leaderboard.measure_models(MODELS[1], f"{protocol}:own.csv", cost=False).results
+        assert result.records[0].protocol.name == protocol
     with pytest.raises(StsbenchError, match=r"data must be a file or a folder, .* not a list"):
         leaderboard.measure_models(MODELS, [("a", "b", 1)])
 
@@ -64,6 +68,17 @@ def test_data_are_named_by_their_columns_or_their_protocol(pairs):
     assert named_data("folder") == "retrieval:folder"
     with pytest.raises(StsbenchError, match=r"^--data none\.csv: "):
         named_data("none.csv")
+
+
+def test_a_board_is_ranked_by_what_a_run_says_first(place):
+    """recall@1 can be no more than 50 where two texts are relevant."""
+    Path("docs").mkdir()
+    for name, rows in {"queries": ["q1\ta b", "q2\tc d"], "corpus": ["d1\ta", "d2\tb", "d3\tc", "d4\td", "d5\te"],
+                       "relevance": ["q1\td1", "q1\td2", "q2\td3", "q2\td5"]}.items():
+        Path(f"docs/{name}.tsv").write_text("\n".join(rows) + "\n")
+    made = leaderboard.measure_models(MODELS[:2], "docs", cost=False)
+    (tab,) = leaderboard.load("board").tabs
+    assert tab.lead == made.results[0].rows[0].metric == "ndcg@10"
 
 
 def test_a_board_of_nothing_is_not_left_behind(place):
