@@ -68,7 +68,7 @@ class GeometryProtocol(Protocol):
     }
     title: ClassVar[str] = "Geometry"
     about: ClassVar[str] = "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100."
-    lead: ClassVar[str] = "alignment"
+    lead: str = "alignment"
     unranked: ClassVar[str] = "alignment and uniformity are read together, and neither alone is better or worse"
     text_type: ClassVar[str] = "STS"
     position: ClassVar[int] = 4

@@ -98,7 +98,7 @@ class MtebProtocol(Protocol):
     title: ClassVar[str] = "MTEB"
     about: ClassVar[str] = "Scored by mteb's own evaluators. On SentEval's text these are not MTEB's leaderboard scores."
     unranked: ClassVar[str] = "mteb keeps no score per item, so differences cannot be tested"
-    lead: ClassVar[str] = "STS-B"
+    lead: str = "STS-B"
     main_metric: ClassVar[bool] = True
     text_notes: ClassVar[Mapping[str, str]] = {
         **Protocol.text_notes, "senteval": "on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB",

@@ -95,7 +95,7 @@ class PairsProtocol(Protocol):
     about: ClassVar[str] = (
         "Does the similarity tell pairs that match from those that do not? Thresholds are chosen on the pairs themselves."
     )
-    lead: ClassVar[str] = "ap"
+    lead: str = "ap"
     text_type: ClassVar[str] = "PairClassification"
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 4

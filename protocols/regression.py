@@ -98,7 +98,7 @@ class RegressionProtocol(Protocol):
     about: ClassVar[str] = (
         "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E)."
     )
-    lead: ClassVar[str] = "STS-B"
+    lead: str = "STS-B"
     trained: ClassVar[bool] = True
     text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"
@@ -222,7 +222,7 @@ class RegressionProtocol(Protocol):
                 if metric in ("accuracy", *self.settings["metrics"])}
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
-        """Redraw test pairs; of relatedness return only the `metrics` that are reported."""
+        """Return the scores of resampled test pairs; for relatedness only those in the setting `metrics`."""
         return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
     def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:

@@ -66,7 +66,7 @@ class RetrievalProtocol(Protocol):
     about: ClassVar[str] = (
         "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest."
     )
-    lead: ClassVar[str] = "recall@1"
+    lead: str = "recall@1"
     text_type: ClassVar[str] = "Retrieval"
     hub_task: ClassVar[str] = "text-retrieval"
     position: ClassVar[int] = 3
@@ -82,6 +82,9 @@ class RetrievalProtocol(Protocol):
         form = {} if self.user_path else self.variants.get(self.label.partition(":")[2], {})
         if (duplicates := self.settings["duplicates"]) != form.get("duplicates", duplicates):
             raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {duplicates!r}")
+        if self.user_path:  # recall@1 can be no more than 1 / 8 where eight texts are relevant
+            ks = self.settings["ks"]
+            self.lead = f"ndcg@{10 if 10 in ks else max(ks)}"
         if self.user_path and duplicates != "keep":
             raise StsbenchError(
                 f"retrieval: duplicates must be keep, not {duplicates!r}: each id of your folder is another text"
@@ -168,8 +171,7 @@ class RetrievalProtocol(Protocol):
         values["mrr"] = reciprocal_rank(rank, query)
         if not self.user_path:
             return values
-        first = f"ndcg@{10 if 10 in ks else max(ks)}"  # first, as recall@1 cannot exceed 1 / r with r relevant texts
-        return {first: values.pop(first), **values}
+        return {self.lead: values.pop(self.lead), **values}
 
 
 def _means(

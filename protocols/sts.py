@@ -150,7 +150,7 @@ class StsProtocol(Protocol):
     resampling: ClassVar[str] = "pairs that share a sentence count as dependent"
     title: ClassVar[str] = "STS"
     about: ClassVar[str] = "Similarity of two sentences against human scores; nothing is trained."
-    lead: ClassVar[str] = "STS-B"
+    lead: str = "STS-B"
     text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0

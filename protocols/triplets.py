@@ -69,7 +69,7 @@ class TripletsProtocol(Protocol):
     resampling: ClassVar[str] = "triplets that share a sentence count as dependent"
     title: ClassVar[str] = "Triplets"
     about: ClassVar[str] = "Is a text nearer to its positive than to its negative? Nothing is trained."
-    lead: ClassVar[str] = "accuracy"
+    lead: str = "accuracy"
     text_type: ClassVar[str] = "PairClassification"
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 4

@@ -165,11 +165,8 @@ def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
 
 
 def _lead(members: Sequence[Placed], columns: Sequence[str]) -> str:
-    """Return the column to rank by: the average, else the protocol's lead; for a language, the set that most rows have; for
-    a user's data the first of their scores, which is nDCG where several texts are relevant."""
+    """Return the column to rank by: the average, else the protocol's lead; for a language, the set that most rows have."""
     first = members[0][1]
-    if first.protocol.metrics_across and first.protocol.user_path:
-        return columns[0]
     lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
     if lead == AVERAGE or not first.language:
         return lead

@@ -110,7 +110,7 @@ class Protocol(ABC):
     resampling: ClassVar[str] = ""  # a clause for reports on how the bootstrap draws items
     title: ClassVar[str] = ""  # the heading of pages and tables; "": the name
     about: ClassVar[str] = ""  # a sentence on what is measured; "": the first line of the class's docstring
-    lead: ClassVar[str] = ""  # the column that rows are ranked by where there is no average; "": the first one
+    lead: str = ""  # the column that rows are ranked by where there is no average; "": the first one
     unranked: ClassVar[str] = ""  # the reason why rows are never ranked; "": they are ranked
     main_metric: ClassVar[bool] = False  # True: a task has many metrics, and a leaderboard shows the first one
     trained: ClassVar[bool] = False  # True: something is trained on a set's other splits, and `test` is scored

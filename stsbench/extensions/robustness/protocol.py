@@ -148,7 +148,7 @@ class RobustnessProtocol(Protocol):
     about: ClassVar[str] = (
         "Are sentences nearer to edited forms that mean the same than to others, and how far does the STS score drop?"
     )
-    lead: ClassVar[str] = "auc"
+    lead: str = "auc"
     text_type: ClassVar[str] = "STS"
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 4

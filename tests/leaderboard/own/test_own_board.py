@@ -73,8 +73,8 @@ def test_data_are_named_by_their_columns_or_their_protocol(pairs):
 def test_a_board_is_ranked_by_what_a_run_says_first(place):
     """recall@1 can be no more than 50 where two texts are relevant."""
     Path("docs").mkdir()
-    for name, rows in {"queries": ["q1\ta b", "q2\tc d"], "corpus": ["d1\ta", "d2\tb", "d3\tc", "d4\td", "d5\te"],
-                       "relevance": ["q1\td1", "q1\td2", "q2\td3", "q2\td5"]}.items():
+    for name, rows in {"queries": ["q1\toak elm", "q2\tfig yew"], "relevance": ["q1\td1", "q1\td2", "q2\td3", "q2\td5"],
+                       "corpus": ["d1\toak", "d2\telm", "d3\tfig", "d4\tyew", "d5\tash"]}.items():
         Path(f"docs/{name}.tsv").write_text("\n".join(rows) + "\n")
     made = leaderboard.measure_models(MODELS[:2], "docs", cost=False)
     (tab,) = leaderboard.load("board").tabs
