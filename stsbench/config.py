@@ -66,8 +66,8 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the content of a YAML text. Raises StsbenchError, one line that begins with `where`:line, for invalid YAML and
-    for texts beyond the limits of stsbench/parsing.py.
+    """Return the content of a YAML text. Raises StsbenchError, one line that begins with `where` (and `:LINE`, where an
+    error has one in a text of several lines), for invalid YAML and for texts beyond the limits of stsbench/parsing.py.
     """
     try:
         return load_yaml(text, _Loader)

@@ -99,7 +99,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
         for row in measured.record.scores:
             main = measured.record.scores[0].metric  # a record's main metric comes first
             aside = measured.protocol.main_metric and row.metric != main
-            if aside or measured.protocol.metric(row.metric).development or _repeated(measured, row):
+            if aside or measured.protocol.metric(row.metric).development or _repeats_score(measured, row):
                 continue
             for setting, part in _tables(measured, row):
                 new = ScoreLine(setting, measured.protocol, known=known, part=part)
@@ -138,7 +138,7 @@ def _part(measured: Measured) -> str:
     return set_language(measured.set_id) or (measured.set_id if measured.protocol.user_path else "")
 
 
-def _repeated(measured: Measured, row: ScoreRow) -> bool:
+def _repeats_score(measured: Measured, row: ScoreRow) -> bool:
     """Return whether a row repeats another aggregation's score, as for a set in one language, which has no subsets."""
     if _part(measured) in ("", SEVERAL, measured.set_id):
         return False

@@ -28,7 +28,7 @@ from stsbench.metrics.shared_sentences import TOO_FEW_SENTENCES, mean_influence,
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples in a block, as the counts of every item in every resample must fit into memory
-_SEEDS = 1_000_000  # distance of two users' seeds in the generator: each block has a seed of its own
+_SEEDS = 1_000_000  # block b of a comparison with seed s has seed s * _SEEDS + b, so that no two share one
 Floats = NDArray[np.float64]
 Key = tuple[object, ...]  # protocol, version, settings, text version, set and digest, equal in comparable records
 Sides = Sequence[Sequence[Measured]]  # each encoder's runs of one task

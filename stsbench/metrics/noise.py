@@ -64,7 +64,8 @@ class Noise:
         self._items = self._both = draws - scores.values[:, None]  # deviations due to items; due to items and seeds
         counts = np.array([len(seeds) for seeds in scores.seeds] or [0] * len(scores.values))
         self._groups = np.where(counts > 1, -1 if scores.groups is None else scores.groups, -1)
-        between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances over seeds; divided by df
+        # Of each difference: its variance due to seeds, and the sum of the two rows' parts of it, each divided by its df.
+        between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))
         several = np.flatnonzero(counts > 1)
         self._two: _TwoRows | None = None
         if len(several):

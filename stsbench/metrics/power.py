@@ -19,7 +19,7 @@ from stsbench.metrics.aggregation import FEWEST_ITEMS
 POWER, LEVEL = 0.8, 0.95  # a detectable difference is significant at the 5 % level in 80 % of experiments
 _ONE_SIDED = 5.0  # standard errors; beyond, a significant result of the wrong sign has p < 3e-7, and scipy may return NaN
 _NORMAL_FROM = 1e5  # degrees of freedom from which Student's distribution counts as normal
-WIDEST = 10.0  # points; a wider half of a 95 % interval counts as that of few items
+WIDEST = 10.0  # points: a score whose 95 % interval is wider than +-WIDEST counts as one of few items
 _NORMAL = 1.959963984540054  # half a 95 % interval, in standard errors
 
 

@@ -98,9 +98,10 @@ def test_forms_of_sts(tmp_path):
     for names in (None, ["sts"], ["sts:wmean"]):
         table, = compare(a, b, protocols=names, resamples=40).tables
         assert (table.setting.metric, table.setting.aggregation) == ("spearman", "wmean")
-    found = compare(a, b, protocols=["sts:mean"], resamples=40)
-    assert not found.tables
-    assert {(label, reason) for label, _, reason in found.left_out} == {("sts", "the runs reported different scores of it")}
+    comparison = compare(a, b, protocols=["sts:mean"], resamples=40)
+    assert not comparison.tables
+    reasons = {(label, reason) for label, _, reason in comparison.left_out}
+    assert reasons == {("sts", "the runs reported different scores of it")}
 
 
 def test_what_differs_is_never_compared(tmp_path):
@@ -110,13 +111,13 @@ def test_what_differs_is_never_compared(tmp_path):
         ("digest", {"digest": "other"}, f"the data differ (digest {sha('sts12/test')[:12]} in A, {sha('other')[:12]} in B)"),
         ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B'),
     ]:
-        found = compare(a, sts_run(tmp_path / name, 0.3, ["STS12"], **options), resamples=40)
-        assert not found.tables and found.left_out == [("sts", "STS12", reason), ("sts", "STS13", "only A has it")]
+        comparison = compare(a, sts_run(tmp_path / name, 0.3, ["STS12"], **options), resamples=40)
+        assert not comparison.tables and comparison.left_out == [("sts", "STS12", reason), ("sts", "STS13", "only A has it")]
     fewer = sts_run(tmp_path / "fewer", 0.3, ["STS12", "SICK-R-MTEB"])
-    found = compare(a, fewer, resamples=40)
-    assert [row.task for row in found.tables[0].rows] == ["STS12"] and found.tables[0].average is None
-    assert ("sts", "STS13", "only A has it") in found.left_out
-    assert found.left_out[-1] == ("sts", "SICK-R-MTEB", "only B has it")
+    comparison = compare(a, fewer, resamples=40)
+    assert [row.task for row in comparison.tables[0].rows] == ["STS12"] and comparison.tables[0].average is None
+    assert ("sts", "STS13", "only A has it") in comparison.left_out
+    assert comparison.left_out[-1] == ("sts", "SICK-R-MTEB", "only B has it")
 
 
 def test_other_gold_of_one_name_is_refused(tmp_path):

@@ -281,11 +281,11 @@ def test_with_the_state_of_another_a_method_goes_on_as_that_one(folder, case):
                 weight -= 0.01 * weight.grad / weight.grad.norm().clamp(min=1e-9)
     other, same = method_and_batch(folder, case)
     other.load_state_dict(method.state_dict())
-    found = []
+    results = []
     for one, read in ((method, batch), (other, same)):
         torch.manual_seed(1)
-        found.append((numbers(one(read)), one.metrics()))
-    assert found[0] == found[1]
+        results.append((numbers(one(read)), one.metrics()))
+    assert results[0] == results[1]
 
 
 TEXTS = sentences(6, longest=6, seed=3)

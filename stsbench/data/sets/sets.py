@@ -267,5 +267,5 @@ def repeated_in_words(task: str, rows: int, items: int) -> str:
 
 
 def fed(texts: Sequence[str]) -> list[str]:
-    """Return the texts as an encoder gets them: a line without words becomes a full stop."""
+    """Return the texts as an encoder gets them: an empty one becomes a full stop."""
     return [text or BLANK for text in texts]

@@ -93,7 +93,7 @@ def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item], *, threaded: b
         return
     pool = ThreadPoolExecutor(1, "stsbench-ahead")
 
-    def made() -> Iterator[_Made]:
+    def results() -> Iterator[_Made]:
         waiting: deque[Future[_Made]] = deque()
         for item in items:
             waiting.append(pool.submit(make, item))
@@ -103,7 +103,7 @@ def ahead(make: Callable[[_Item], _Made], items: Iterable[_Item], *, threaded: b
             yield waiting.popleft().result()
 
     try:
-        yield made()
+        yield results()
     finally:
         pool.shutdown(cancel_futures=True)
 

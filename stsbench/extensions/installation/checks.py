@@ -27,7 +27,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.files import cache_root, data_root
 
-_DEVELOPERS = "dev"  # the extra that nobody misses
+_DEVELOPERS = "dev"  # the extra for work on stsbench itself, which the report leaves out
 _OFF = ("1", "true", "yes", "on")
 
 

@@ -97,8 +97,9 @@ def _count(pace: Pace) -> str:
 def encode(model: str, source: str, column: str | None, output: Path, **options: Any) -> None:
     """Encode any number of texts into a folder of vectors, in memory that does not grow.
 
-    Row i holds line i + 1. The same command goes on after a kill, and compares what is complete. `--model vectors:DIR`,
-    `stsbench neighbours --corpus DIR` and `stsbench fit --data DIR` read the folder.
+    Row i holds the vector of line i + 1. The same command continues an interrupted one: complete shards are checked
+    against the input and kept. `--model vectors:DIR`, `stsbench neighbours --corpus DIR` and `stsbench fit --data DIR`
+    read the folder.
     """
     from stsbench.data.own.texts import Texts
     from stsbench.encoders.load import load_encoder

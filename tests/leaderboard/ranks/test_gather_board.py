@@ -90,8 +90,8 @@ def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
     """Rows of one seed by the same draws, so by the same numbers; seeds' variance is moderated over all rows of the tab."""
     seeds = ["noisy", "noisy-2"]
     monkeypatch.setattr(gather, "FEWEST_SEEDS", 2)
-    found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS), noisy=(seeds, LETTERS))
-    pairs = tab(found).pairs
+    gathered = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS), noisy=(seeds, LETTERS))
+    pairs = tab(gathered).pairs
     place = {row: at for at, row in enumerate(pairs.rows)}
     assert pairs.rows and np.array_equal(pairs.different, pairs.different.T)
     for one, other in (("letters", "words"), ("letters", "noisy")):
@@ -103,7 +103,7 @@ def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
         half = pairs.halves[place[one], place[other]]
         assert half == pytest.approx(alone.high - alone.value, rel=0.01 if other == "words" else 0.5)
         assert pairs.different[place[one], place[other]] <= (alone.p < 0.05)
-    assert tab(found, "geometry-sample").pairs is None
+    assert tab(gathered, "geometry-sample").pairs is None
 
 
 def test_many_rows_are_tested_across_processes(board, monkeypatch):
@@ -133,9 +133,9 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
     }
     entries = {name: ([own(tmp_path / name, Letters(seed, 1), **how)], LETTERS)
                for seed, (name, how) in enumerate(options.items(), 3)}
-    found = board(letters=(["letters"], LETTERS), **entries)
+    gathered = board(letters=(["letters"], LETTERS), **entries)
     where = {}
-    for each in found.tabs:
+    for each in gathered.tabs:
         for row in each.measured:
             if each.group != "sts" or (each.metric, each.aggregation) == ("spearman", "all"):
                 where.setdefault(row.id, []).append((each.id, each.title, each.columns))
@@ -147,7 +147,7 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
     assert where["ks"][0] in where["letters"] and ids["ks"] == ["retrieval-sample"]  # ks chooses what is shown
     ((name, _, columns),) = where["one"]
     assert name == "mteb-cosine-spearman-sample" and set(columns) == {"STS12", "STS13"}
-    row = rows_by_id(found)["paper"]
+    row = rows_by_id(gathered)["paper"]
     assert row.rank is None and "STS13" in row.unranked  # one task is no average
 
 
@@ -158,15 +158,15 @@ def test_without_an_average_a_single_task_leads_and_a_protocol_of_one_seed_has_n
                         for seed, (noise, protocols) in enumerate([
                             (0.1, ["sts"]), (8, ["sts"]), (20, ["sts", "geometry"]), (20, ["sts"])]))
     twelve = own(tmp_path / "c", Letters(4, 1), protocols=["sts"], tasks=["STS12"])
-    found = board(a=([one], LETTERS), b=([two], LETTERS), c=([twelve], LETTERS), d=(seeds, LETTERS))
-    mine = tab(found)
+    gathered = board(a=([one], LETTERS), b=([two], LETTERS), c=([twelve], LETTERS), d=(seeds, LETTERS))
+    mine = tab(gathered)
     assert mine.lead == "STS-B" and "Avg" not in mine.columns and mine.pairs is not None
     assert "Ranked by STS-B: no row has all 7 tasks of the average." in mine.about
     assert [(row.id, row.rank and row.rank.position, row.unranked) for row in mine.measured] == [
         ("a", 1, ""), ("b", 2, ""), ("d", None, gather.TWO_SEEDS), ("c", None, "not ranked: STS-B not measured"),
     ]
-    assert "geometry-sample" not in {each.id for each in found.tabs}
-    row = rows_by_id(found)["d"]
+    assert "geometry-sample" not in {each.id for each in gathered.tabs}
+    row = rows_by_id(gathered)["d"]
     assert row.cells.keys() == {"STS12", "STS-B"} and row.seeds == 2
 
 

@@ -146,5 +146,5 @@ def test_transfer_rows(source, rows):
         assert (row.method, row.backbone or "-", row.setting) == (line["method"], line["backbone"], line["setting"])
         assert list(row.heading.columns) == TRANSFER and row.heading.metric == "accuracy"
         assert (row.scores, row.average) == (tuple(number(line[task]) for task in TRANSFER), number(line["Avg"])), row.id
-    found = Counter((row.heading.paper.id, row.heading.name) for row in rows.values())
-    assert {key: found[key] for key in place} == place
+    counts = Counter((row.heading.paper.id, row.heading.name) for row in rows.values())
+    assert {key: counts[key] for key in place} == place

@@ -151,8 +151,8 @@ def drawn(parts, what=LABELLED, seed=42, **settings):
     said: list[str] = []
     chosen = recipe.labelled.model_copy(update=settings)
     recipe = recipe.model_copy(update={"seed": seed})
-    found = open_data(chosen, recipe, plan, backbone, said.append, what)
-    return found.trained.tolist(), said
+    data = open_data(chosen, recipe, plan, backbone, said.append, what)
+    return data.trained.tolist(), said
 
 
 def test_each_row_is_kept_with_this_probability(parts):
@@ -185,17 +185,17 @@ def test_a_subset_is_drawn_wherever_the_file_is_sampled(place):
     def recipe_of(**more):
         return load_recipe("simcse", None, [], values_of(place, **more))
 
-    found = with_subset(recipe_of(**{"labelled.share": 0.1, "data.sample": 20}), 7)
-    assert (found.labelled.sample_seed, found.data.sample_seed) == (7, None)  # other text stays the same
+    changed = with_subset(recipe_of(**{"labelled.share": 0.1, "data.sample": 20}), 7)
+    assert (changed.labelled.sample_seed, changed.data.sample_seed) == (7, None)  # other text stays the same
     same = {"data.file": str(place / f"triplets-{ROWS}.csv"), "labelled.share": 0.1, "data.share": 0.1}
-    found = with_subset(recipe_of(**same, **{"stages.main.data.sample_seed": 5, "labelled.sample_seed": 5}), 7)
-    assert found.stage_data("main").sample_seed == found.labelled.sample_seed == found.data.sample_seed == 7
+    changed = with_subset(recipe_of(**same, **{"stages.main.data.sample_seed": 5, "labelled.sample_seed": 5}), 7)
+    assert changed.stage_data("main").sample_seed == changed.labelled.sample_seed == changed.data.sample_seed == 7
     with pytest.raises(StsbenchError) as error:
         with_subset(recipe_of(**same, **{"stages.main.data.sample_seed": 2, "labelled.sample_seed": 5}), 7)
     said = "--subsets: labelled.sample_seed is 5 and stages.main.data.sample_seed 2, both of "
     assert str(error.value).startswith(said) and "\n" not in str(error.value)
-    found = with_subset(recipe_of(**{"data.sample": 20}), 7)
-    assert (found.labelled.sample_seed, found.data.sample_seed) == (None, 7)
+    changed = with_subset(recipe_of(**{"data.sample": 20}), 7)
+    assert (changed.labelled.sample_seed, changed.data.sample_seed) == (None, 7)
     recipe = recipe_of(**{"labelled.share": 0.1, "labelled.sample_seed": 5})
     assert first_subset(recipe) == 5 and with_subset(recipe, 6).name == recipe.name
     assert first_subset(recipe_of(**{"data.share": 0.5})) == 0
@@ -205,8 +205,8 @@ def lines_of(parts, path, share, **settings):
     """The lines of the file on which the rows that are kept start."""
     recipe, plan, backbone = parts
     chosen = recipe.labelled.model_copy(update={"file": str(path), "share": share, "sample_seed": 3, **settings})
-    found = open_data(chosen, recipe, plan, backbone, lambda line: None, LABELLED)
-    return {found.store.line(row) for row in found.trained.tolist()}
+    data = open_data(chosen, recipe, plan, backbone, lambda line: None, LABELLED)
+    return {data.store.line(row) for row in data.trained.tolist()}
 
 
 def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path):
@@ -218,8 +218,8 @@ def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path):
     rows = [[*row, "odd" if i % 2 else "even"] for i, row in enumerate(rows)]
     for row in rows[::7]:
         row[1] += "\n"
-    found = ["sent0,sent1,hard_neg,kind", *(",".join(f'"{text}"' for text in row) for row in rows)]
-    path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(found)))
+    written = ["sent0,sent1,hard_neg,kind", *(",".join(f'"{text}"' for text in row) for row in rows)]
+    path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(written)))
     every = lines_of(parts, path, 0.3)
     assert 130 < len(every) < 230
     for left in ({"min_characters": 8}, {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):
@@ -241,7 +241,7 @@ def test_subsets_times_seeds(place, tmp_path, cli):
         f"{subset}/{seed}": json.loads((tmp_path / "few" / f"subset-{subset}" / f"seed-{seed}" / "train.json").read_text())
         for subset in (0, 1) for seed in (42, 43)
     }
-    scores = {key: found["best"]["score"] for key, found in summaries.items()}
+    scores = {key: summary["best"]["score"] for key, summary in summaries.items()}
     assert (stored["subsets"], stored["seeds"]) == ([0, 1], [42, 43])
     dev = stored["dev"]
     assert dev["values"] == scores and dev["n"] == 4
@@ -249,7 +249,7 @@ def test_subsets_times_seeds(place, tmp_path, cli):
     means = [fmean([scores[f"{subset}/42"], scores[f"{subset}/43"]]) for subset in (0, 1)]
     assert list(dev["subsets"]["values"].values()) == pytest.approx(means)
     assert dev["subsets"]["sd"] == pytest.approx(stdev(means))
-    rows = {key: found["data"]["labelled"]["rows"] for key, found in summaries.items()}
+    rows = {key: summary["data"]["labelled"]["rows"] for key, summary in summaries.items()}
     assert rows["0/42"] == rows["0/43"] == stored["rows"]["0"]["labelled"] and rows["1/42"] == rows["1/43"]
     assert f"subset 0: main 60 rows, labelled {rows['0/42']} rows" in out and "sd of subsets" in out
     run = Run.open(tmp_path / "few")
