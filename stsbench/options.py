@@ -172,21 +172,21 @@ class OptionGroup:
 
 def option(
     default: Any, help: str, *, flag: str | None = None, metavar: str | None = None, least: int | None = None,
-    choices: Sequence[str] = (), required: bool = False, rare: bool = False, changing: bool = False,
+    choices: Sequence[str] = (), required: bool = False, advanced: bool = False, changes_vectors: bool = False,
     kinds: Sequence[str] = (), renamed: Mapping[str, str] | None = None, goes_with: Condition | Sequence[Condition] = (),
     needed: bool = False, excludes: Mapping[str, Any] | Sequence[str] = (), why: str = "",
 ) -> Any:
     """Return a dataclass field that is also an option of a command (cli/options.py).
 
     default: a value, or a type such as dict, which is called. flag: the flag, if it is not the field's name; metavar: the
-    placeholder of its value; least: the least number; choices: all allowed values; required: on the command line; rare: only
-    --help-all lists it. For an encoder's options: changing: it changes vectors, so that kinds of encoders without it refuse
-    it; kinds: the only kinds that have it. renamed: an earlier name in Python -> what is written now. goes_with, needed,
+    placeholder of its value; least: the least number; choices: all allowed values; required: on the command line; advanced:
+    only --help-all lists it. For an encoder's options: changes_vectors: kinds of encoders that lack the option refuse it;
+    kinds: the only kinds that have it. renamed: an earlier name in Python -> what is written now. goes_with, needed,
     excludes, why: as in `stsbench.options.Rule`; `check` raises an error for options that break the rule.
     """
     known = {
         "help": help, "flag": flag, "metavar": metavar, "least": least, "choices": choices, "required": required,
-        "rare": rare, "changing": changing, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
+        "advanced": advanced, "changes_vectors": changes_vectors, "kinds": tuple(kinds), "renamed": dict(renamed or {}),
         "rule": Rule(goes_with, needed, excludes, why),
     }
     return field(default_factory=default, metadata=known) if isinstance(default, type) else field(

@@ -24,7 +24,7 @@ from stsbench.training.modules.copies import Conditioned
 from stsbench.training.modules.edits import delete_tokens, insert_masks, mask_tokens
 from stsbench.training.modules.masked_lm import Generator, LMHead
 
-from .options import DiffCSEOptions, Operator, changes, detects, generates
+from .options import DiffCSEOptions, Operator, has_changed_copies, has_discriminator, has_generator
 
 _LABELS = " labels"
 
@@ -170,7 +170,7 @@ class ViewMaker:
         self.repeater = Repeater(backbone, options.repeat) if options.repeat is not None else None
         self.special, self.mask_id = self.tokenizer.all_special_ids, self.tokenizer.mask_token_id
         masking = [operator for operator in options.operators if operator != "delete"]
-        if changes(options) and masking and self.mask_id is None:
+        if has_changed_copies(options) and masking and self.mask_id is None:
             raise StsbenchError(
                 f"options.operators {masking[0]} needs a mask token, and the tokenizer of {backbone.name} has none"
             )
@@ -182,8 +182,8 @@ class ViewMaker:
         first, *later = rows.roles if options.view == "given" else ("sentence", "sentence")
         plain = rows.ids(first)
         sentences: list[Ragged] = [plain, *(self._later(rows, role, rng) for role in later)]
-        views = Views(list(sentences), one_length=options.rtd_mean == "all" and detects(options))
-        if not changes(options):
+        views = Views(list(sentences), one_length=options.rtd_mean == "all" and has_discriminator(options))
+        if not has_changed_copies(options):
             return views
         operators = options.operators
         if options.combine == "choice":
@@ -249,7 +249,7 @@ class Changer(nn.Module):
         super().__init__()
         self.options = options
         self.generator: Generator | None = None
-        if generates(options):
+        if has_generator(options):
             self.generator = Generator(backbone, options.generator, options.generator_mode)
 
     def forward(self, operator: str, ids: Tensor, mask: Tensor, labels: Tensor, original: Tensor | None) -> Tensor:

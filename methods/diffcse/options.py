@@ -17,22 +17,22 @@ _AUXILIARY = {"rtd_weight": POSITIVE}
 _CONTRASTIVE = {"contrastive": True}
 
 
-def changes(options: DiffCSEOptions) -> bool:
+def has_changed_copies(options: DiffCSEOptions) -> bool:
     """Return whether the method makes changed copies of sentences."""
     return options.rtd_weight > 0 or options.augmented_as is not None
 
 
-def detects(options: DiffCSEOptions) -> bool:
+def has_discriminator(options: DiffCSEOptions) -> bool:
     """Return whether a discriminator classifies every token as changed or not. Its loss may include padding."""
     return options.rtd_weight > 0 and options.task == "rtd"
 
 
-def generates(options: DiffCSEOptions) -> bool:
+def has_generator(options: DiffCSEOptions) -> bool:
     """Return whether a generator fills in tokens of the changed copies."""
-    return changes(options) and options.task != "conditional_mlm" and options.operators != ("delete",)
+    return has_changed_copies(options) and options.task != "conditional_mlm" and options.operators != ("delete",)
 
 
-_CHANGED = Where(changes, "rtd_weight above 0, or augmented_as")
+_CHANGED = Where(has_changed_copies, "rtd_weight above 0, or augmented_as")
 _WORDS = {"task": ("rtd", "corrective_lm")}  # the tasks that read the generator's tokens
 _GENERATED = (_CHANGED, _WORDS, {"operators": Values(lambda operators: operators != ("delete",), "with replace or insert")})
 _REPLACED = {"operators": Values(lambda operators: "replace" in operators, "with replace")}

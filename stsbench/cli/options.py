@@ -43,16 +43,16 @@ def add_options(*groups: type, only: Collection[str] | None = None) -> Callable[
 
 
 class Command(click.Command):
-    """A command whose help groups its options below headings and lists rare ones only with --help-all.
+    """A command whose help groups its options below headings and lists advanced ones only with --help-all.
 
-    common: the names of the options that --help lists, in this order, without headings; (): all but the rare ones. also:
+    common: the names of the options that --help lists, in this order, without headings; (): all but the advanced ones. also:
     other names that people may type for the command, for which an error suggests this one.
     """
 
     def __init__(self, *args: Any, common: Sequence[str] = (), also: Sequence[str] = (), **named: Any) -> None:
         super().__init__(*args, **named)
         self.common, self.also = common, also
-        if common or any(getattr(parameter, "rare", False) for parameter in self.params):
+        if common or any(getattr(parameter, "advanced", False) for parameter in self.params):
             self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False,
                                             callback=_show_all, help="Show all options."))
 
@@ -67,7 +67,7 @@ class Command(click.Command):
             sections["More options"] = [("--help-all", f"explains these, too: {' '.join(others)}")]
             parameters = [*map(by_name.__getitem__, self.common), of_help]
         for parameter in parameters:
-            shown = few or ctx.meta.get(_ALL) or not getattr(parameter, "rare", False)
+            shown = few or ctx.meta.get(_ALL) or not getattr(parameter, "advanced", False)
             record = parameter.get_help_record(ctx) if shown and isinstance(parameter, click.Option) else None
             if record is not None:
                 title = "Options" if few else getattr(parameter, "section", "Options")
@@ -113,7 +113,7 @@ def _option(entry: Field[Any], kind: Any, section: str) -> Callable[..., Any]:
     if isinstance(default, str | int | float) and default is not False and default != "":
         more |= {"default": default, "show_default": True}
     renamed = {_as_flag(old): _as_flag(new) for old, new in known["renamed"].items()}
-    about = {"renamed": renamed, "section": section, "rare": known["rare"]}
+    about = {"renamed": renamed, "section": section, "advanced": known["advanced"]}
     return click.option(flag, entry.name, cls=type("Option", (Option,), about), **more)
 
 
@@ -126,7 +126,7 @@ class Option(click.Option):
 
     renamed: Mapping[str, str] = {}  # flag of an earlier version or another program -> what to write instead
     section = "Options"  # the heading in a command's help
-    rare = False  # whether only --help-all lists it
+    advanced = False  # whether only --help-all lists it
 
 
 class _Choices(click.Choice[str]):
@@ -223,9 +223,9 @@ def _spelling(command: click.Command, word: str, flags: set[str], value: str | N
     be meant; value: the word after the option."""
     name = word.strip("-").replace("_", "-")
     plain = word.replace("_", "-")
-    options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.rare)
+    options = sorted((one for one in command.params if isinstance(one, Option)), key=lambda one: one.advanced)
     meant = [option for option in options if plain in option.renamed]
-    now = [option.renamed[plain] for option in meant if option.rare == meant[0].rare]
+    now = [option.renamed[plain] for option in meant if option.advanced == meant[0].advanced]
     if more := [option.renamed[f"--{value}"] for option in meant if f"--{value}" in option.renamed]:  # as --precision fp16
         return f": write {more[0]}"
     if value is not None and plain == "--data" and now and Path(value).exists() and (protocols := _protocols(value)):

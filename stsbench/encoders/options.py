@@ -33,65 +33,68 @@ class EncoderOptions(OptionGroup):
     pooler: str | None = option(
         None, "How the tokens' states become one vector: cls, cls+dense, mean, cls_avg, first_last:embeddings, "
         "first_last:layer1, last2, max, mask, text_cnn, mean_cnn, last, weighted_mean, mean_padded:N. Default: what the "
-        "model folder stores.", changing=True,
+        "model folder stores.", changes_vectors=True,
         renamed={"pooling": "pooler", "pooler_type": "pooler"},
     )
     template: str | None = option(
-        None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changing=True,
+        None, "Text around each sentence, {} where it goes; [MASK] for the mask pooler.", changes_vectors=True,
         excludes={"prompt": STATED},
     )
     layer: int | None = option(
         None, "Which hidden state is pooled: 0 the embeddings, 1 the first layer's, -1 the last layer's behind the final "
-        "norm, -2 the one before, without it. Default: -1.", changing=True, rare=True,
+        "norm, -2 the one before, without it. Default: -1.", changes_vectors=True, advanced=True,
     )
     full_stop: bool | None = option(
         None, "Put a full stop behind a text that ends in none of . ? \" ' (PromptBERT's evaluation). Default: what the "
-        "model folder stores, else not.", changing=True, rare=True,
+        "model folder stores, else not.", changes_vectors=True, advanced=True,
     )
     max_length: int | None = option(
-        None, "Token limit; default: what the model folder stores, else its positions.", least=1, changing=True,
+        None, "Token limit; default: what the model folder stores, else its positions.", least=1, changes_vectors=True,
         renamed={"max_seq_length": "max_length"},
     )
     normalize: bool | None = option(
-        None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.", changing=True,
+        None, "Vectors of length 1, or as long as they come. Default: what the model folder stores.", changes_vectors=True,
     )
     truncate_dim: int | None = option(
-        None, "Keep the first N numbers of each vector.", least=1, changing=True,
+        None, "Keep the first N numbers of each vector.", least=1, changes_vectors=True,
         renamed={"dim": "truncate_dim", "dimension": "truncate_dim", "matryoshka_dim": "truncate_dim"},
     )
     prompt: str | None = option(
         None, "Text before every text, '' for none; name:NAME: one that the model folder stores, e.g. name:query. Or by a "
         "text's role and task, card: the prompts of the model's card, stored in its folder or known of its Hub id; mteb: "
         "what mteb's loader of this model passes; none: no prompt anywhere. Default: card; of a server none.",
-        metavar="TEXT|name:NAME|card|mteb|none", changing=True,
+        metavar="TEXT|name:NAME|card|mteb|none", changes_vectors=True,
         renamed={"prompt_name": "prompt=name:NAME", "prompts": "prompt=card|mteb|none"},
     )
     route: str | None = option(
         None, "The way through a Router, or the adapter, that every text takes; default: by the protocol.", metavar="NAME",
-        changing=True, renamed={"task": "route"}, rare=True,
+        changes_vectors=True, renamed={"task": "route"}, advanced=True,
     )
     revision: str | None = option(
-        None, "Branch, tag or commit of a Hub id.", changing=True, excludes={"model": "minilm"},
-        why="it is one checkpoint, known by its digest", rare=True,
+        None, "Branch, tag or commit of a Hub id.", changes_vectors=True, excludes={"model": "minilm"},
+        why="it is one checkpoint, known by its digest", advanced=True,
     )
-    trust_remote_code: bool = option(False, "Run Python code that lies in the model folder. Read it first.", changing=True)
+    trust_remote_code: bool = option(
+        False, "Run Python code that lies in the model folder. Read it first.", changes_vectors=True,
+    )
     device: str | None = option(
         None, "cpu, cuda, cuda:1, mps; auto: a model too large for one device is spread over all, the CPU's memory and the "
         "disk. Default: cuda where there is one, else cpu.",
     )
     dtype: str = option(
-        "float32", "Precision in which the model computes.", choices=DTYPES, changing=True, renamed={
+        "float32", "Precision in which the model computes.", choices=DTYPES, changes_vectors=True, renamed={
             "fp16": "dtype=float16", "half": "dtype=float16", "bf16": "dtype=bfloat16", "precision": "dtype",
             "torch_dtype": "dtype",
         },
     )
     batch_tokens: int | None = option(
-        None, "Tokens a batch, for speed and memory: it changes no score.", least=1, rare=True,
+        None, "Tokens a batch, for speed and memory: it changes no score.", least=1, advanced=True,
         renamed={"batch_size": "batch_tokens, which changes no score"},
     )
     attention: str = option(
         "auto", "How texts stand in a batch. auto: without padding where each then has the vector that it has alone, else "
-        "padded. varlen: without padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS, rare=True,
+        "padded. varlen: without padding. eager: padded, by transformers' plain attention.", choices=ATTENTIONS,
+        advanced=True,
     )
     offline: bool = option(False, "Never touch the network.")
 
@@ -156,7 +159,7 @@ def spelled(name: str) -> str:
     return flag_name(EncoderOptions.__dataclass_fields__[name])
 
 
-CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changing"])  # options that change vectors
+CHANGING = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["changes_vectors"])
 OF_KINDS = tuple(entry.name for entry in fields(EncoderOptions) if entry.metadata["kinds"])  # other kinds refuse them
 
 
@@ -185,9 +188,9 @@ class CoreArguments(TypedDict, total=False):
 class CacheOptions(OptionGroup):
     """Where vectors are kept."""
 
-    cache_dir: Path | None = option(None, "Embedding cache folder.", flag="--cache", rare=True)
-    cache_limit: float = option(20.0, "Embedding cache limit, GB.", least=0, rare=True)
-    no_cache: bool = option(False, "Neither read nor write cached embeddings.", excludes=("cache_dir",), rare=True)
+    cache_dir: Path | None = option(None, "Embedding cache folder.", flag="--cache", advanced=True)
+    cache_limit: float = option(20.0, "Embedding cache limit, GB.", least=0, advanced=True)
+    no_cache: bool = option(False, "Neither read nor write cached embeddings.", excludes=("cache_dir",), advanced=True)
 
 
 Work = TypeVar("Work")

@@ -97,10 +97,10 @@ class DataOptions(SetOptions):
         excludes={"sample": True}, why="it is its own text version",
     )
     without_overlap: Names = option(
-        (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID", rare=True,
+        (), "Score without pairs that share a sentence with these sets, e.g. stsb/dev.", metavar="ID,ID", advanced=True,
     )
-    strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.", rare=True)
-    strict: bool = option(False, "Refuse texts over the model's limit; without it they are cut.", rare=True)
+    strict_data: bool = option(False, "Refuse data whose digest differs from the catalog's.", advanced=True)
+    strict: bool = option(False, "Refuse texts over the model's limit; without it they are cut.", advanced=True)
 
 
 @extensible("stsbench.record_options")

@@ -24,9 +24,9 @@ from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.tables import (
     ORIGIN,
     encoder,
-    firsts,
     headlines,
     main_rows,
+    main_scores,
     paper_document,
     remarks,
     score_tables,
@@ -69,7 +69,7 @@ class Result(Scores, InFolder, Reported):
         """Return task -> its main score, in the unit and order of the table, with the average as "Avg"; a task of several
         protocols has a key "PROTOCOL TASK" for each."""
         labels = dict.fromkeys(row.protocol for row in self.rows)
-        first = [row for label in labels for (_, subset), row in firsts(main_rows(self, label)).items() if subset is None]
+        first = [row for label in labels for (_, subset), row in main_scores(main_rows(self, label)).items() if not subset]
         tasks = Counter(row.task for row in first)
         return {row.task if tasks[row.task] == 1 else f"{row.protocol} {row.task}": row.value for row in first}
 
@@ -137,7 +137,7 @@ class Result(Scores, InFolder, Reported):
         if label not in known:
             near = did_you_mean(str(label), known)
             raise StsbenchError(f"protocol={shorten(protocol)}: not among what was measured{near}")
-        rows = [row for row in firsts(main_rows(self, label)).values() if row.task != "Avg-full"]  # Avg is enough
+        rows = [row for row in main_scores(main_rows(self, label)).values() if row.task != "Avg-full"]  # Avg is enough
         lead = rows[0]
         rows = [row for row in rows if (row.metric, row.aggregation) == (lead.metric, lead.aggregation)]
         names = [f"{row.task}, {row.subset}" if row.subset else row.task for row in rows]

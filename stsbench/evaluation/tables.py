@@ -80,7 +80,7 @@ def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
     return sorted(rows, key=lambda row: 0 if row.task in inside else 1 if row.task in AVERAGES else 2)
 
 
-def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
+def main_scores(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
     """Return (task, subset) -> its first row, which holds the protocol's main score."""
     first: dict[tuple[str, str | None], ScoreRow] = {}
     for row in rows:
@@ -154,7 +154,7 @@ def _few(result: Scores) -> list[str]:
     labels = list(dict.fromkeys(row.protocol for row in result.rows))
     for label in labels:
         by_scale: dict[float, list[Measurement]] = {}
-        for row in firsts(main_rows(result, label)).values():
+        for row in main_scores(main_rows(result, label)).values():
             metric = declared_metric(row)
             if row.task in AVERAGES:
                 continue
@@ -220,7 +220,7 @@ def headlines(result: Scores) -> list[str]:
     three. A single protocol of more than three tasks without an average has no line."""
     lines, labels = [], dict.fromkeys(row.protocol for row in result.rows)
     for label in labels:
-        rows = list(firsts(main_rows(result, label)).values())
+        rows = list(main_scores(main_rows(result, label)).values())
         lead = {row.task: (row.metric, row.aggregation) for row in reversed(rows)}
         rows = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
         chosen = [row for row in rows if row.task == "Avg"] or [row for row in rows if row.task not in AVERAGES]
@@ -260,7 +260,7 @@ def _score_table(result: Scores, protocol: str) -> Table:
         notes.append(f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
     settings = [record.protocol.settings for record in result.records if record.protocol.label == protocol]
     asked = any(one.get("resamples", 0) >= FEWEST_DRAWS for one in settings)
-    if asked and (without := [row for row in firsts(rows).values() if row.low is None]):
+    if asked and (without := [row for row in main_scores(rows).values() if row.low is None]):
         tasks = ", ".join(dict.fromkeys(" ".join(filter(None, (row.task, row.subset))) for row in without))
         notes.append(f"{tasks}: no interval, as every resample scores the same, too many have no score or too many pairs "
                      "share a sentence")
@@ -272,12 +272,12 @@ def _score_table(result: Scores, protocol: str) -> Table:
         notes.append(f"{', '.join(hidden)}: the scores of the subsets are in scores.csv (--format csv)")
     if averages := [f"{task}: {how}" for task, how in AVERAGES.items() if "Avg-full" in {row.task for row in rows}]:
         notes.append("; ".join(averages))
-    averages_at = [at for at, (task, _) in enumerate(firsts(rows)) if task in AVERAGES]
+    averages_at = [at for at, (task, _) in enumerate(main_scores(rows)) if task in AVERAGES]
     return Table(table_title(result, protocol), _columns(rows, altered_tasks(result, protocol)), notes, strong=averages_at)
 
 
 def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
-    lead = firsts(rows)
+    lead = main_scores(rows)
     named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
     # Metrics of a task may have different n (pairs, sentences, development items), of which the first is shown.
     several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
@@ -294,11 +294,6 @@ def _columns(rows: Sequence[ScoreRow], altered: Container[str]) -> list[Column]:
         columns.append(Column(f"{metric} {aggregation or ''}".strip(), cells, declared.digits,
                               detail=0 if any(scores.get(key) is row for key, row in lead.items()) else 1))
     return columns
-
-
-def _estimate(row: ScoreRow, first: bool) -> Estimate:
-    """Return a score, with its interval for the main score of a task and for metrics that declare `shows_interval`."""
-    return Estimate(row.value, row.low, row.high) if first or declared_metric(row).shows_interval else Estimate(row.value)
 
 
 def _score_words(rows: Iterable[ScoreRow]) -> str:

@@ -14,7 +14,7 @@ import stsbench
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import observations_digest
-from stsbench.evaluation.tables import firsts, main_rows
+from stsbench.evaluation.tables import main_rows, main_scores
 from stsbench.files import sha256_file
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records import publications
@@ -107,7 +107,7 @@ def prompted(folder, encoder, prompts=PROMPTS, *, neutral=False, **how):
         measured(encoder.with_prompt("text: "), folder / "02-neutral-prompt", **how)
     for number, prompt in enumerate(prompts, 3):
         result = measured(encoder.with_prompt(prompt), folder / f"{number:02}-prompt", **how)
-        for row in firsts(main_rows(result, "sts")).values():
+        for row in main_scores(main_rows(result, "sts")).values():
             scores.setdefault(row.task, []).append(row.value)
     return scores
 

@@ -136,7 +136,7 @@ class Embed:
         return replace(named, fitted_on=self.spec.fitted_on, options={**named.options, **state})
 
     @property
-    def encoded(self) -> int:
+    def text_count(self) -> int:
         """Return how many distinct texts are held."""
         return len(self._done.row)
 

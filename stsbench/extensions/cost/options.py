@@ -21,7 +21,7 @@ class CostOptions(OptionGroup):
     cost: bool = option(
         False, "Measure and record what the encoder costs, too: speed, memory, parameters, bytes a vector. It loads a model "
         "whose vectors are all cached, and takes some two seconds on a machine that should have nothing else to do.",
-        rare=True,
+        advanced=True,
     )
 
     def on_loaded(self, encoder: Encoder, began: float) -> float | None:

@@ -17,7 +17,7 @@ class DecoderOptions(OptionGroup):
 
     preset: str | None = option(
         None, "How vectors are read off a causal model: NAME, NAME:FORM or NAME:FORM,SETTING=VALUE,... "
-        "(`stsbench list encoders` names them). --layer takes the place of the preset's.", changing=True,
+        "(`stsbench list encoders` names them). --layer takes the place of the preset's.", changes_vectors=True,
         excludes={"prompt": Values(lambda prompt: prompt not in (None, "card"), ""), "template": GIVEN, "pooler": GIVEN,
                   "full_stop": GIVEN}, why="the preset decides it",
     )

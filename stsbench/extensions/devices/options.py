@@ -25,14 +25,14 @@ class DeviceOptions(OptionGroup):
 
     devices: str | None = option(
         None, "Encode in one process for each of these devices.", metavar="cuda:0,cuda:1|all",
-        excludes=("processes", "device"), why="--devices names one device a process", rare=True,
+        excludes=("processes", "device"), why="--devices names one device a process", advanced=True,
     )
     processes: int | None = option(
-        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1, rare=True,
+        None, "Encode in so many processes: the CUDA devices in turn, or shares of the CPU's cores.", least=1, advanced=True,
     )
     ray: str | None = option(
         None, "Encode in tasks of a Ray cluster, or of a Ray on this machine: so many --processes, by default all that it "
-        "has room for.", metavar="ADDRESS|local", excludes=("devices",), why="Ray chooses the devices", rare=True,
+        "has room for.", metavar="ADDRESS|local", excludes=("devices",), why="Ray chooses the devices", advanced=True,
     )
 
     @contextmanager

@@ -121,7 +121,7 @@ def _key(entry: dataclasses.Field[Any]) -> str:
 def _position(key: str) -> int:
     """Return a key's rank among a command's words: options of extensions that change vectors follow the template."""
     entry, _ = _OPTIONS[key]
-    return _POSITIONS.get(key, -1 if entry.metadata["changing"] and key not in CoreArguments.__annotations__ else 0)
+    return _POSITIONS.get(key, -1 if entry.metadata["changes_vectors"] and key not in CoreArguments.__annotations__ else 0)
 
 
 def _type(entry: dataclasses.Field[Any], kind: Any) -> Any:

@@ -24,7 +24,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.options import DataOptions, MeasureArguments, MeasureOptions
 from stsbench.evaluation.plan import metric_under
 from stsbench.evaluation.result import Result
-from stsbench.evaluation.tables import firsts, main_rows
+from stsbench.evaluation.tables import main_rows, main_scores
 from stsbench.files import atomic_write
 from stsbench.metrics.aggregation import Spread, mean_over_prompts, spread
 from stsbench.options import takes
@@ -355,6 +355,6 @@ def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str
 def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterator[PromptScore]:
     """Yield the score of each task that its protocol reports first, and one average."""
     for label in dict.fromkeys(row.protocol for row in result.rows):
-        rows = [row for row in firsts(main_rows(result, label)).values() if row.task != "Avg-full" and row.subset is None]
+        rows = [row for row in main_scores(main_rows(result, label)).values() if row.task != "Avg-full" and not row.subset]
         for row in rows:
             yield PromptScore(kind, prompt, label, row.task, row.metric, row.value, row.low, row.high, row.n, fingerprint)

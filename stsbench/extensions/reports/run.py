@@ -8,7 +8,7 @@ from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.protocol import load_protocol
 from stsbench.evaluation.records import ScoreRow, Scores
 from stsbench.evaluation.result import Result
-from stsbench.evaluation.tables import AVERAGES, firsts, format_score, interval, main_rows, remarks, score_tables
+from stsbench.evaluation.tables import AVERAGES, format_score, interval, main_rows, main_scores, remarks, score_tables
 from stsbench.extensions.reports.facts import (
     Report,
     cut_texts,
@@ -49,7 +49,7 @@ def _in_words(result: Scores, label: str) -> str:
     """Return a protocol's paragraph: settings, data, and the first score: of the average, or of the tasks where there is
     none."""
     records = [record for record in result.records if record.protocol.label == label]
-    rows = list(firsts(main_rows(result, label)).values())
+    rows = list(main_scores(main_rows(result, label)).values())
     lead = rows[0]
     lines = [*dict.fromkeys(map(protocol_facts, records)), score_facts(lead.metric, declared_metric(lead), lead.aggregation),
              data_facts(list({record.data.id: record for record in records}.values()),

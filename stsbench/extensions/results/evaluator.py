@@ -23,7 +23,7 @@ from stsbench.evaluation.plan import declared_metric
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import RUN, write_run
-from stsbench.evaluation.tables import firsts
+from stsbench.evaluation.tables import main_scores
 from stsbench.extensions.results.items import ItemScores, items_of_run
 from stsbench.files import temporary
 
@@ -133,7 +133,7 @@ class SignificantEarlyStopping(TrainerCallback):
 
 def _scores(result: Result) -> dict[str, float]:
     """Return name -> first metric of each task, with its interval; the name is the task's, for one task the metric's."""
-    rows = [row for (_, subset), row in firsts(result.rows).items() if not subset]
+    rows = [row for (_, subset), row in main_scores(result.rows).items() if not subset]
     labels = {record.protocol.label for record in result.records}
     if len(labels) > 1 or not all(declared_metric(row).better == "higher" for row in rows):
         raise UsageError("Evaluator: name one protocol, whose first metric is the better the higher it is")

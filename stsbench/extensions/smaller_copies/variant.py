@@ -44,7 +44,8 @@ class Vectors:
         """Return whether all computed vectors of `base`, in any role, have length 1; without any, those of the probe's
         texts. It is measured, as a function or a server cannot declare it."""
         identity = base.identity.fingerprint()
-        embeds = [embed for embed in self._of.values() if embed.encoder.identity.fingerprint() == identity and embed.encoded]
+        embeds = [embed for embed in self._of.values()
+                  if embed.encoder.identity.fingerprint() == identity and embed.text_count]
         if not embeds:
             embeds = [self.embed(base)]
             embeds[0].add(TEXTS)

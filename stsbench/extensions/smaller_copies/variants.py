@@ -27,7 +27,7 @@ from stsbench.evaluation.protocol import Drawn, Influences
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import load_records
-from stsbench.evaluation.tables import firsts, main_rows
+from stsbench.evaluation.tables import main_rows, main_scores
 from stsbench.extensions.smaller_copies.codes import WHOLE
 from stsbench.extensions.smaller_copies.options import VariantOptions
 from stsbench.extensions.smaller_copies.variant import CALL, FILE, SHARED, Form, Variant, Vectors
@@ -209,8 +209,8 @@ def _scores(runs: Sequence[Run]) -> Iterator[VariantScore]:
     items = [_measured(result) for _, _, result in runs]
     full = runs[0][2]
     width = int(full.records[0].encoder.dimension)
-    for row in _firsts(full):
-        rows = [next((other for other in _firsts(result) if _key(other) == _key(row)), None) for _, _, result in runs]
+    for row in _main_scores(full):
+        rows = [next((other for other in _main_scores(result) if _key(other) == _key(row)), None) for _, _, result in runs]
         losses = _losses(runs, items, row)
         for (form, copy, _), score, loss in zip(runs, rows, losses, strict=True):
             if score is not None and loss is not None:
@@ -220,9 +220,9 @@ def _scores(runs: Sequence[Run]) -> Iterator[VariantScore]:
                 )
 
 
-def _firsts(result: Result) -> list[ScoreRow]:
+def _main_scores(result: Result) -> list[ScoreRow]:
     labels = dict.fromkeys(row.protocol for row in result.rows)
-    rows = [row for label in labels for row in firsts(main_rows(result, label)).values()]
+    rows = [row for label in labels for row in main_scores(main_rows(result, label)).values()]
     return [row for row in rows if row.task != UNROUNDED and row.subset is None]
 
 

@@ -374,7 +374,7 @@ def test_each_text_once():
     embedder, asked = Embed(encoder), ["three", "one", "eleven letters", "three"]
     embedder.add(["one", "three", "one"])
     assert np.array_equal(embedder(asked), embed(asked).vectors)
-    assert encoder.calls == [["one", "three"], ["eleven letters"]] and embedder.encoded == embedder.dimension == 3
+    assert encoder.calls == [["one", "three"], ["eleven letters"]] and embedder.text_count == embedder.dimension == 3
     assert embedder.truncated(["one", "eleven letters"]).tolist() == [False, True]
     assert embedder([]).shape == (0, 3) and Embed(encoder)([]).shape == (0, 0)
 
