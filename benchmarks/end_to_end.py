@@ -81,7 +81,9 @@ def show_part(part: str, model: str, args: argparse.Namespace, work: Path) -> No
         output = work / f"{part}-{side}-{Path(model).name}"
         if side == "stsbench":
             protocol = f"retrieval:{work / 'captions'}" if part == "retrieval" else part
-            tasks = {"transfer": ["--tasks", args.transfer], "sts": ["--tasks", named(args.sts)]}.get(part, [])
+            # SimCSE's evaluation leaves vectors as long as they come, and the probe learns other weights from unit vectors.
+            tasks = {"transfer": ["--no-normalize", "--tasks", args.transfer],
+                     "sts": ["--tasks", named(args.sts)]}.get(part, [])
             command = [str(Path(sys.executable).with_name("stsbench")), "eval", "--model", model, "--protocol", protocol,
                        *tasks, "--output", str(output), "--cache", str(work / f"cache-{output.name}")]
         else:
