@@ -4,7 +4,8 @@
 
 - `st`: SentenceTransformer.encode with its defaults, and what its page "Speeding up Inference" recommends: half precision,
   on CUDA with flash attention, which leaves the padding out; on a CPU int8 by onnxruntime and by OpenVINO, in a process of
-  `--peer-python` (the extras onnx and openvino need versions of their own). What cannot run is named with its reason.
+  `--peer-python` (sentence-transformers[onnx,openvino] and datasets, in versions of their own). What cannot run is named
+  with its reason.
 - `simcse`: SimCSE's evaluation as it is: every split of STS-B and SICK-R, duplicates included, batches of 128 in its order,
   padded to the longest, transformers' own pass. Sentences a second count those texts: it has 2.4 times as many to encode.
 - `ours`: in every dtype, float16 on an accelerator alone. The limit is the multiply-adds of the texts' real tokens at the

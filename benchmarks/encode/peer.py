@@ -55,7 +55,7 @@ def _onnx(job: dict[str, Any]) -> Any:
         SentenceTransformer(job["folder"], backend="onnx", device="cpu", model_kwargs={**how, "export": True}), level, work
     )
     _rest_of(job["folder"], work)
-    name = next(Path(work).rglob("*qint8*.onnx")).relative_to(work).as_posix()
+    name = next(Path(work).rglob("*int8*.onnx")).relative_to(work).as_posix()
     return SentenceTransformer(work, backend="onnx", device="cpu", model_kwargs={**how, "file_name": name})
 
 
