@@ -88,14 +88,6 @@ def pytest_collection_finish():
         sys.modules["training_runs"].serve()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_wait_for_the_disk():
-    """A training syncs forty files, which matters after a power cut alone: what a killed process wrote is there without."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda stream: None)
-        yield
-
-
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_in_the_checkout():
     """A test that forgets its own folder writes beside the code, and `git add` takes it in."""
@@ -103,26 +95,6 @@ def nothing_is_left_in_the_checkout():
     yield
     left = {path.name for path in ROOT.iterdir()} - before - TOOLS
     assert not left, f"left in the checkout: {', '.join(sorted(left))}"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_search_for_garbage():
-    """A training ends by one: a tenth of a second, once the tests before it have imported more and left their models."""
-    memory = sys.modules.get("accelerate.utils.memory")
-    with pytest.MonkeyPatch.context() as patch:
-        if memory:
-            patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_drawing_without_numbers():
-    """from_pretrained makes a model on the device "meta", where every layer draws numbers that nothing holds."""
-    init = sys.modules.get("torch.nn.init")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("normal_", "uniform_", "kaiming_uniform_") if init else ():
-            patch.setattr(init, name, _where_held(getattr(init, name)))
-        yield
 
 
 def _where_held(draw):
@@ -133,21 +105,8 @@ def _where_held(draw):
     return drawn
 
 
-@pytest.fixture(scope="session", autouse=True)
-def models_are_read_once():
-    """The suite reads the same few tiny models thousands of times: seventeen milliseconds each, five for a copy."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "transformers.modeling_utils" in sys.modules:
-            import models_once
-
-            models_once.patch(patch)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def large_files_are_hashed_once():
-    """MiniLM's ninety megabytes, which nothing changes, take a tenth of a second whenever it is found or named."""
-    digest, known = hashlib.file_digest, {}
+def _large_ones_once(digest):
+    known = {}
 
     def once(stream, name):
         about = os.fstat(stream.fileno())
@@ -158,50 +117,44 @@ def large_files_are_hashed_once():
             known[key] = digest(stream, name)
         return known[key]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashlib, "file_digest", once)
-        yield
+    return once
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packages_are_looked_for_once():
-    """accelerate looks for three optional packages in all of sys.path at each step of each training; the key of the cache
-    names the versions of four, a millisecond each; each SentenceTransformer asks who made two."""
-    imports, key = sys.modules.get("accelerate.utils.imports"), sys.modules.get("stsbench.encoders.cache.encode")
-    environment = sys.modules.get("sentence_transformers.util.environment")
+def nothing_is_done_twice_or_for_nothing():
     with pytest.MonkeyPatch.context() as patch:
-        if imports:
-            patch.setattr(imports, "_is_package_available", cache(imports._is_package_available))
-        if key:
-            patch.setattr(key, "version", cache(key.version))
-        if environment:
-            patch.setattr(environment, "check_package_availability", cache(environment.check_package_availability))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_stack_for_seeds():
-    """torch.manual_seed keeps the text of the stack for each kind of device not in use: nearly all of its millisecond."""
-    torch = sys.modules.get("torch")
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in (torch.cuda, torch.xpu, torch.mtia) if torch else ():
-            patch.setattr(kind, "traceback", SimpleNamespace(format_stack=list), raising=False)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_revision():
-    """Every record names the checkout's revision: git is asked once, and whoever edits files sees the same as CI."""
-    asked = provenance.git_revision
-
-    @cache
-    def clean():
-        revision = asked()
-        return None if revision is None else revision.removesuffix("+changes")
-
-    with pytest.MonkeyPatch.context() as patch:
+        # A training syncs forty files, which matters after a power cut alone: what a killed process wrote is there without.
+        patch.setattr(os, "fsync", lambda stream: None)
+        # MiniLM's ninety megabytes, which nothing changes, take a tenth of a second whenever it is found or named.
+        patch.setattr(hashlib, "file_digest", _large_ones_once(hashlib.file_digest))
+        # Every record names the checkout's revision: git is asked once, and whoever edits files sees the same as CI.
+        clean = cache(lambda asked=provenance.git_revision: (asked() or "").removesuffix("+changes") or None)
         patch.setattr(provenance, "git_revision", clean)
         patch.setattr("stsbench.evaluation.api.git_revision", clean)
+        # A training ends by a search for garbage: a tenth of a second, once the tests before it have imported more and left
+        # their models.
+        if memory := sys.modules.get("accelerate.utils.memory"):
+            patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
+        # from_pretrained makes a model on the device "meta", where every layer draws numbers that nothing holds.
+        if init := sys.modules.get("torch.nn.init"):
+            for name in ("normal_", "uniform_", "kaiming_uniform_"):
+                patch.setattr(init, name, _where_held(getattr(init, name)))
+        # The suite reads the same few tiny models thousands of times: seventeen milliseconds each, five for a copy.
+        if "transformers.modeling_utils" in sys.modules:
+            import models_once
+
+            models_once.patch(patch)
+        # accelerate looks for three optional packages in all of sys.path at each step of each training; the key of the cache
+        # names the versions of four, a millisecond each; each SentenceTransformer asks who made two.
+        for module, name in (("accelerate.utils.imports", "_is_package_available"),
+                             ("stsbench.encoders.cache.encode", "version"),
+                             ("sentence_transformers.util.environment", "check_package_availability")):
+            if loaded := sys.modules.get(module):
+                patch.setattr(loaded, name, cache(getattr(loaded, name)))
+        # torch.manual_seed keeps the text of the stack for each kind of device not in use: nearly all of its millisecond.
+        torch = sys.modules.get("torch")
+        for kind in (torch.cuda, torch.xpu, torch.mtia) if torch else ():
+            patch.setattr(kind, "traceback", SimpleNamespace(format_stack=list), raising=False)
         yield
 
 

@@ -33,14 +33,10 @@ def vectors(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory):
-    """Of MiniLM's width, for blocks that cut its vectors."""
-    return tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny", width=384)
+def models(tmp_path_factory):
+    """(tiny, wide), the latter of MiniLM's width, for blocks that cut its vectors."""
+    return [tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny", **shape)
+            for shape in ({}, {"width": 384})]
 
 
 def in_single_batches(recipe, stages, batch, length=sample._length):
@@ -49,7 +45,7 @@ def in_single_batches(recipe, stages, batch, length=sample._length):
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place, monkeypatch, capsys):
+def test_the_page_runs_from_top_to_bottom(name, vectors, models, cli, place, monkeypatch, capsys):
     monkeypatch.setattr(sample, "STEPS", 2)
     monkeypatch.setattr(sample, "BATCH", 8)
     monkeypatch.setattr(sample, "_length", in_single_batches)
@@ -61,7 +57,7 @@ def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, wide, cli, place,
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)
     runner = Runner(name, cli, capsys)
     for block in PAGES[name]:
-        model = wide if re.search(r"[._-]dim", block.text) else tiny
+        model = models[bool(re.search(r"[._-]dim", block.text))]
         scored = block.kind == "console" or (block.output and "minilm" in block.text)
         monkeypatch.setattr(config, "find_minilm", MINILM if scored else lambda model=model: model)
         monkeypatch.setattr(find, "find_minilm", lambda model=model: model)  # of trainings: `config` has it by name

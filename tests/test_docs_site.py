@@ -26,22 +26,17 @@ def module(name):
     return made
 
 
-@pytest.mark.parametrize(
-    ("link", "expected"),
-    [
-        ("../reference/a.md#two", "../reference/a.md#two"), ("../../cards/x.md", "../methods/x.md"),
-        ("../../code.py", "https://host/blob/main/code.py"), ("../../cards", "https://host/tree/main/cards"),
-        ("#here", "#here"), ("https://example.org/x", "https://example.org/x"), ("missing.md", "missing.md"),
-    ],
-)
+@pytest.mark.parametrize(("link", "expected"), [
+    ("../reference/a.md#two", "../reference/a.md#two"), ("../../cards/x.md", "../methods/x.md"),
+    ("../../code.py", "https://host/blob/main/code.py"), ("../../cards", "https://host/tree/main/cards"),
+    ("#here", "#here"), ("https://example.org/x", "https://example.org/x"), ("missing.md", "missing.md")])
 def test_a_link_of_the_repository_becomes_one_of_the_site(tmp_path, link, expected):
     for name in ("docs/reference/a.md", "docs/how-to/b.md", "cards/x.md", "code.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     text = f"[one]({link}) `[two]({link})`\n\n```\n[three]({link})\n```\n"
-    made = module("links").rewrite(
-        text, tmp_path / "docs/how-to/b.md", "how-to/b.md", tmp_path, {"cards/x.md": "methods/x.md"}, "https://host"
-    )
+    page, moved = tmp_path / "docs/how-to/b.md", {"cards/x.md": "methods/x.md"}
+    made = module("links").rewrite(text, page, "how-to/b.md", tmp_path, moved, "https://host")
     assert made == text.replace(f"[one]({link})", f"[one]({expected})")
 
 
@@ -55,9 +50,8 @@ def test_what_a_page_loads_from_elsewhere_is_named(tmp_path):
     (tmp_path / "a.html").write_text('<a href="https://x.org">x</a><script src="https://x.org/a.js"></script><img alt="" '
                                      'src="a.png"><link rel="stylesheet" href="//x.org/a.css">', "utf-8")
     (tmp_path / "b.css").write_text("@import 'https://x.org/b.css'; a { background: url(c.png) }", "utf-8")
-    assert module("build").foreign(tmp_path) == [
-        "a.html: https://x.org/a.js", "a.html: //x.org/a.css", "b.css: https://x.org/b.css"
-    ]
+    elsewhere = ["a.html: https://x.org/a.js", "a.html: //x.org/a.css", "b.css: https://x.org/b.css"]
+    assert module("build").foreign(tmp_path) == elsewhere
 
 
 def test_examples_of_docstrings_become_code():
@@ -116,15 +110,12 @@ def test_every_command_has_a_page_without_clicks_mark_of_no_default():
     assert commands.without_missing(row) == "<tr><td><code>--a</code></td><td></td><td></td><td><code>2</code></td></tr>"
 
 
-def test_recipe_pages_hold_every_recipe_as_its_file_says_it():
-    pages = module("tables").recipe_pages(ROOT)
+def test_pages_hold_every_recipe_as_its_file_says_it_and_name_all_settings_presets_and_fields():
+    tables = module("tables")
+    pages = tables.recipe_pages(ROOT)
     for path in ROOT.glob("methods/*/recipes/*.yaml"):
         lines = indent(path.read_text("utf-8").rstrip(), "    ")  # within the block that folds it
         assert any(lines in text for _, text in pages.values()), path
-
-
-def test_pages_of_settings_presets_and_schema_name_everything():
-    tables = module("tables")
     settings, presets, schema = tables.settings_page(), tables.presets_page(), tables.schema_page(ROOT)
     assert all(f"\n## {name}\n" in settings for name in tables.kinds())
     assert all(f"\n## {path.stem}\n" in presets for path in (ROOT / "protocols/presets").glob("*.yaml"))
@@ -144,9 +135,7 @@ def test_the_page_of_a_recipe_s_keys_has_a_row_for_each():
 
 
 def test_every_page_of_the_docs_is_in_the_navigation():
-    class Loader(yaml.SafeLoader):
-        pass
-
+    Loader = type("Loader", (yaml.SafeLoader,), {})
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
     text = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)
     listed = re.findall(r"[\w./-]+\.md", str(text["nav"]))

@@ -28,18 +28,13 @@ def registered(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_an_extension_has_a_page_of_its_own_and_tests(folder):
-    page = (folder / "README.md").read_text("utf-8")
+def test_an_extension_has_a_page_of_its_own_and_tests_and_the_core_does_not_name_it(folder):
+    """Neither its folder, nor the options, kinds, commands and functions that it registers."""
+    points, page = registered(folder), (folder / "README.md").read_text("utf-8")
     assert page.startswith("# ") and 30 < len(page.split()) < 400
     tests = "leaderboard" if folder.name in BOARD else "extensions"
     assert [*(ROOT / "tests" / tests / folder.name).glob("test_*.py")]
-    assert any(registered(folder).values()), "nothing finds it"
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_the_core_names_no_extension(folder):
-    """Neither its folder, nor the options, kinds, commands and functions that it registers."""
-    points = registered(folder)
+    assert any(points.values()), "nothing finds it"
     own = {entry.name for name in points.get("stsbench.encoder_options", ())
            for entry in fields(_loaded("stsbench.encoder_options", name)) if "help" in entry.metadata}
     own |= {package(folder)}

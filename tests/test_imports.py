@@ -20,10 +20,9 @@ OUTER = ("protocols", "methods", "leaderboard")
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
     "", "losses", "display", "metrics", "probes", "data.sets", "data.fetch", "data.text", "data.own", "encoders",
-    "encoders.cache", "encoders.post", "encoders.forward",
-    "encoders.prompt", "encoders.transformer", "encoders.light", "evaluation", "training", "training.modules",
-    "training.api", "training.recipes", "training.rows", "training.engine", "training.runs",
-    "comparison", "cli",
+    "encoders.cache", "encoders.post", "encoders.forward", "encoders.prompt", "encoders.transformer", "encoders.light",
+    "evaluation", "training", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
+    "training.runs", "comparison", "cli",
 )
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.ranks", "leaderboard.page", "leaderboard")
@@ -208,16 +207,9 @@ def test_a_planted_fault_is_found():
 HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "sklearn", "pydantic", "huggingface_hub")
 
 
-def said_by(code, *options):
-    """What a process of its own prints that runs commands and looks after each at what is loaded by then."""
-    start = "import sys; from stsbench.cli.main import main\n"
-    done = subprocess.run([sys.executable, *options, "-c", start + code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def each(commands, heavy):
-    """The code that runs `commands`, one after another: a failing or a loading one is the last that it prints."""
+    """The code that runs `commands` and looks after each at what is loaded by then: a failing or a loading one is the last
+    that it prints."""
     return (
         f"for words in {commands!r}:\n"
         "    sys.argv = ['stsbench', *words]\n"
@@ -233,31 +225,27 @@ def test_help_loads_nothing_heavy_and_that_of_commands_no_torch():
         ["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"], ["list", "methods"],
         ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"],
     ]
-    light = each([["--help"], ["--version"]], HEAVY)
-    said = said_by(light + each(commands, ("torch", "transformers", "sklearn")), "-P")
-    assert said.count("\nevery command was run\n") == 2 and said.count("Usage: ") == 3
+    code = ("import sys; from stsbench.cli.main import main\n" + each([["--help"], ["--version"]], HEAVY)
+            + each(commands, ("torch", "transformers", "sklearn")))
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\nevery command was run\n") == 2 and done.stdout.count("Usage: ") == 3
 
 
-PACKAGE, FLAG, STAGE = "the package mteb", "the flag of STS labels", "a stage of the method"
 ALLOWED = {  # file or folder -> the strings that may stand there, None for any, and why
     "stsbench/registry.py": ({"sts"}, "what is measured by default"),
-    "stsbench/data/sets/__init__.py": ({"mteb:"}, PACKAGE),
-    "stsbench/data/fetch/mteb.py": ({"mteb"}, PACKAGE),
-    "stsbench/encoders/options.py": ({"mteb"}, PACKAGE),
-    "stsbench/encoders/prompt": ({"mteb"}, PACKAGE),
-    "leaderboard/imports": ({"mteb"}, PACKAGE),
+    "stsbench/data/sets/__init__.py": ({"mteb:"}, "the package mteb"),
+    **dict.fromkeys(("stsbench/data/fetch/mteb.py", "stsbench/encoders/options.py", "stsbench/encoders/prompt",
+                     "leaderboard/imports"), ({"mteb"}, "the package mteb")),
     "stsbench/cli/show.py": ({"sts:all", "transfer"}, "what papers print of a recipe"),
     "stsbench/training/engine/selection.py": ({"transfer"}, "development data that papers choose checkpoints by"),
     "stsbench/training/recipes/sections.py": ({"sts:", "pairs:"}, "pairs of one's own that choose checkpoints"),
-    "leaderboard/entry_commands.py": ({"sts"}, FLAG),
-    "leaderboard/api.py": ({"sts"}, FLAG),
-    "leaderboard/records/publications.py": ({"sts"}, FLAG),
-    "leaderboard/ranks/board.py": ({"sts"}, FLAG),
-    "leaderboard/records/entries.py": ({"sts"}, FLAG),
+    **dict.fromkeys(("leaderboard/entry_commands.py", "leaderboard/api.py", "leaderboard/records/publications.py",
+                     "leaderboard/ranks/board.py", "leaderboard/records/entries.py"), ({"sts"}, "the flag of STS labels")),
     "leaderboard/findings": ({"transfer", "sts:all"}, "tabs of one page's table"),
     "leaderboard/identify": (None, "it asks which of the literature's settings a printed row has"),
     "leaderboard/reproduce": (None, "it asks which commands measure what papers print"),
-    "methods/sbert": ({"sts"}, STAGE),
+    "methods/sbert": ({"sts"}, "a stage of the method"),
 }
 
 
@@ -275,9 +263,6 @@ def test_nothing_outside_protocols_names_one():
     assert len(files) > 300
     named = [name for file in files for name in named_in(tree()[file], file)]
     assert not named, "let the protocol declare it (stsbench/evaluation/protocol.py): " + "; ".join(named)
-
-
-def test_a_planted_name_is_found():
     for planted in ('"sts:mean"', '"retrieval:"', '{"geometry": 1}'):
         assert len(named_in(f"PLANTED = {planted}\n", "leaderboard/records/admission.py")) == 1
 
@@ -362,8 +347,7 @@ def test_the_glossary_s_old_words_are_gone():
     ("CONTRIBUTING.md", "told apart\n## Words\ntold apart\n## More\n", "1: told apart"),
     ("methods/a/method.py", "def views(view): return view", ""),  # a contrastive view
     ("stsbench/a.py", "import re\nmatch.found.own\nf(each=1).ways", ""),  # another library's names
-    ("docs/a.md", "There is no file. What was found stays.", ""),
-])
+    ("docs/a.md", "There is no file. What was found stays.", "")])
 def test_a_planted_word_is_found_and_other_uses_are_allowed(tmp_path, file, text, word):
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text + "\n", "utf-8")

@@ -9,10 +9,12 @@ import io
 import warnings
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
+from clirun import place  # noqa: F401 - a fixture
 
 import stsbench
 from stsbench import load_encoder
@@ -32,13 +34,11 @@ START = (
     "import numpy as np, stsbench\n"
     "from stsbench import compare, evaluate, load, load_encoder, losses, methods\n"
     "model, e = 'lexical:token-set', load_encoder('lexical:tfidf')\n"
-    "a = evaluate(model, output='a', **SAMPLE); b = evaluate(e, output='b', **SAMPLE)\n"
-)
+    "a = evaluate(model, output='a', **SAMPLE); b = evaluate(e, output='b', **SAMPLE)\n")
 CALLS = {  # expression -> what it is equal to
     "len(evaluate(model, protocols='sts:all', **SAMPLE).rows)": 2,
     "[record.data.task for record in evaluate(model, 'STS:All', tasks=['stsb', 'STS-12'], sample=True).records]": [
-        "STS12", "STS-B"
-    ],
+        "STS12", "STS-B"],
     "evaluate(model, 'sts:all', tasks='STSBenchmark', sample=True).rows[0].task": "STS-B",
     "stsbench.load_recipe('SimCSE/unsup-bert-base').method": "simcse",
     "a['STS-B'] == a.scores['STS-B'] == a['stsb'] == a.rows[0].value": True,
@@ -70,8 +70,7 @@ REFUSED = {  # call -> what its one line names
 
 
 @pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
-def test_a_call_gives_what_it_looks_like(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_call_gives_what_it_looks_like(capsys):
     names = {"SAMPLE": SAMPLE, "TEXTS": TEXTS}
     exec(START, names)
     for call, expected in CALLS.items():
@@ -96,32 +95,26 @@ class Letters(Encoder):
         return Encoded(np.array(counts, np.float32), np.zeros(len(texts), bool))
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def lines_of(tmp_path, **asked):
+def lines_of(**asked):
     lines = []
-    options = EvalOptions(model=Letters(), output=tmp_path / "run", sample=True, no_cache=True, resamples=0, **asked)
+    options = EvalOptions(model=Letters(), output=Path("run"), sample=True, no_cache=True, resamples=0, **asked)
     run(options, log=lines.append)
     return lines
 
 
-def test_a_line_says_which_of_two_namesakes_is_taken_and_how_to_get_the_other(folder):
+def test_a_line_says_which_of_two_namesakes_is_taken_and_how_to_get_the_other(place):
     assert namesakes("minilm", "a model") == () == shadowed_recipes("simcse", "unsup-bert-base")
     assert not load_encoder("lexical:token-set").notes
-    (folder / "lexical:token-set").mkdir()
+    (place / "lexical:token-set").mkdir()
     [note] = load_encoder("lexical:token-set").notes
     assert "for the folder of that name in this folder write ./lexical:token-set" in note
-    (folder / "mean").write_text("")
-    assert any("for the file of that name in this folder write sts:./mean" in line
-               for line in lines_of(folder, protocols=["sts:mean"]))
-    (folder / "target").write_text("a\nb\n")
-    lines = lines_of(folder, tasks=["STS12"], post="whitening:dimensions=4", fit_on="target")
+    (place / "mean").write_text("")
+    lines = lines_of(protocols=["sts:mean"])
+    assert any("for the file of that name in this folder write sts:./mean" in line for line in lines)
+    (place / "target").write_text("a\nb\n")
+    lines = lines_of(tasks=["STS12"], post="whitening:dimensions=4", fit_on="target")
     assert any(line.startswith("target is each set's own texts; for the file") for line in lines)
-    (folder / "unsup-bert-base").write_text("")
+    (place / "unsup-bert-base").write_text("")
     assert shadowed_recipes("simcse", "unsup-bert-base")[0].endswith("write ./unsup-bert-base")
 
 
@@ -150,8 +143,7 @@ def test_foreign_text_is_text_in_every_form():
     ("\t=B1", "\t'=B1"), ("\r=B1", "\\r=B1"), ("a\n=B1", "a\n'=B1"), ("\uff1dB1", "'\uff1dB1"),
     ("\x1b[31mred", "\\x1b[31mred"), ("\u202eevil", "\\u202eevil"),
     ("-0.5", "-0.5"), ("-1e-09", "-1e-09"), ("-0.5+B1", "'-0.5+B1"), ("-\u0661", "'-\u0661"), ("a - b", "a - b"),
-    ("x=1", "x=1"),
-])
+    ("x=1", "x=1")])
 def test_a_cell_of_csv_runs_nothing(text, cell):
     assert csv_cell(text) == cell
     written = csv_table(["a", "b"], [{"a": text, "b": -0.5}])
@@ -177,15 +169,11 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if example(name)])
-def test_an_example_gives_what_it_says(name, tiny, tmp_path, monkeypatch):
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+def test_an_example_gives_what_it_says(name, tiny, monkeypatch):
     for module in (find, config):
         monkeypatch.setattr(module, "find_minilm", lambda: tiny)
     with suppress(ImportError):  # without the extension; no example prints a speed
         monkeypatch.setattr(import_module("stsbench.extensions.cost.measure"), "_ROUND", 0.005)
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("STSBENCH_DATA", raising=False)
     printed = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stsbench.errors.StsbenchWarning)

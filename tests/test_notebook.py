@@ -9,17 +9,9 @@ from clirun import place  # noqa: F401 - a fixture
 import stsbench
 from stsbench.notebook import TrainingBar, in_notebook
 
-
-class ZMQInteractiveShell:
-    """Stands for IPython's class of this name, the shell of a kernel."""
-
-
-class ColabShell(ZMQInteractiveShell):
-    """Colab's is derived from it."""
-
-
-class TerminalInteractiveShell:
-    """IPython's in a terminal."""
+ZMQInteractiveShell = type("ZMQInteractiveShell", (), {})  # stands for IPython's class of this name, the shell of a kernel
+ColabShell = type("ColabShell", (ZMQInteractiveShell,), {})  # Colab's is derived from it
+TerminalInteractiveShell = type("TerminalInteractiveShell", (), {})  # IPython's in a terminal
 
 
 @pytest.fixture
@@ -30,10 +22,8 @@ def shell(monkeypatch):
     return run_in
 
 
-@pytest.mark.parametrize(
-    ("kind", "notebook"),
-    [(ZMQInteractiveShell, True), (ColabShell, True), (TerminalInteractiveShell, False), (None, False)],
-)
+@pytest.mark.parametrize(("kind", "notebook"), [
+    (ZMQInteractiveShell, True), (ColabShell, True), (TerminalInteractiveShell, False), (None, False)])
 def test_which_shell_is_a_notebook(shell, kind, notebook):
     shell(kind)
     assert in_notebook() == notebook

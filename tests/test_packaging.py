@@ -59,23 +59,18 @@ def test_files_name_one_version():
     assert script(".ci/version")["faults"](ROOT, None) == []
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "fault"),
-    [
-        ("CITATION.cff", "version: 1.0", "version: 0.9", "CITATION.cff says 0.9, and pyproject.toml 1.0"),
-        ("CHANGELOG.md", "(2026-01-01)", "(unreleased)", "CHANGELOG.md has nothing below a heading"),
-        ("CHANGELOG.md", "- A change.\n", "", "CHANGELOG.md has nothing below a heading"),
-    ],
-)
+@pytest.mark.parametrize(("file", "old", "new", "fault"), [
+    ("CITATION.cff", "version: 1.0", "version: 0.9", "CITATION.cff says 0.9, and pyproject.toml 1.0"),
+    ("CHANGELOG.md", "(2026-01-01)", "(unreleased)", "CHANGELOG.md has nothing below a heading"),
+    ("CHANGELOG.md", "- A change.\n", "", "CHANGELOG.md has nothing below a heading")])
 def test_a_version_left_behind_is_named(tmp_path, file, old, new, fault):
     version = script(".ci/version")
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.0"\n')
     (tmp_path / "CITATION.cff").write_text("version: 1.0\n")
-    (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\n## 1.0 (2026-01-01)\n\n- A change.\n\n## 0.9 (2025-01-01)\n\n- Old.\n"
-    )
+    changes = "# Changelog\n\n## 1.0 (2026-01-01)\n\n- A change.\n\n## 0.9 (2025-01-01)\n\n- Old.\n"
+    (tmp_path / "CHANGELOG.md").write_text(changes)
     assert version["faults"](tmp_path, "v1.0") == []
-    assert version["changes"]((tmp_path / "CHANGELOG.md").read_text(), "1.0") == "- A change."
+    assert version["changes"](changes, "1.0") == "- A change."
     assert version["faults"](tmp_path, "v1.1") == ["the tag is v1.1, and pyproject.toml says 1.0: the tag must be v1.0"]
     (tmp_path / file).write_text((tmp_path / file).read_text().replace(old, new))
     assert len(faults := version["faults"](tmp_path, None)) == 1 and faults[0].startswith(fault)

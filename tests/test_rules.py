@@ -34,8 +34,7 @@ class Views(Settings):
     ({"weight": 1, "seeds": [1], "single": True}, "single and seeds exclude each other: it draws nothing"),
     ({"last": 1}, "last 1 has no effect without single; leave it at null"),
     ({"last": 1, "single": True, "kind": "crop", "rate": 0.5},
-     "last 1 has no effect with kind crop: it goes with kind dropout; leave it at null"),
-])
+     "last 1 has no effect with kind crop: it goes with kind dropout; leave it at null")])
 def test_a_setting_that_breaks_a_rule_is_one_line(settings, line):
     with pytest.raises(StsbenchError) as caught:
         validate(Views, settings, "x.yaml", "options.")
@@ -44,8 +43,7 @@ def test_a_setting_that_breaks_a_rule_is_one_line(settings, line):
 
 @pytest.mark.parametrize("settings", [
     {}, {"kind": "crop", "rate": 0.2}, {"kind": "file", "path": "x"}, {"weight": 1, "scale": 2, "seeds": [3]},
-    {"single": True, "last": 4}, {"rate": None, "scale": 0.1},
-])
+    {"single": True, "last": 4}, {"rate": None, "scale": 0.1}])
 def test_settings_at_their_defaults_break_none(settings):
     assert validate(Views, settings, "x.yaml").model_dump() == {**setting_defaults(Views), **settings} | {
         "seeds": tuple(settings.get("seeds", ()))}
@@ -76,8 +74,7 @@ class Asked:
     ({"trials": 3, "kind": "grid"}, "--trials 3 has no effect with --kind grid: it goes with --kind random; leave it out"),
     ({"sample": True, "data_dir": "x"}, "--sample and --data-dir exclude each other"),
     ({"commit": "abc"}, "--commit needs --all-models"),
-    ({"tied": False, "kind": "grid"}, "--no-tied and --kind grid exclude each other"),
-])
+    ({"tied": False, "kind": "grid"}, "--no-tied and --kind grid exclude each other")])
 def test_an_option_that_breaks_a_rule_is_one_line(options, line):
     with pytest.raises(UsageError) as caught:
         check(Asked(**options))

@@ -33,14 +33,6 @@ def put(set_, value, old):
         set_(old)
 
 
-def attribute(owner, name, value):
-    return put(lambda new: setattr(owner, name, new), value, getattr(owner, name))
-
-
-def deterministic():
-    return put(lambda on: torch.use_deterministic_algorithms(on, warn_only=on), True, False)
-
-
 def new_names(value):
     """The float32 precision by torch 2.9's names, whose older ones then raise."""
     kinds = [("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
@@ -61,10 +53,9 @@ STATES = {
     "float64 by default": lambda: put(torch.set_default_dtype, torch.float64, torch.float32),
     "bfloat16 by default": lambda: put(torch.set_default_dtype, torch.bfloat16, torch.float32),
     "another device by default": lambda: torch.device("meta"),
-    "inference mode": torch.inference_mode,
-    "no gradients": torch.no_grad,
-    "deterministic": deterministic,
-    "no mkldnn": lambda: attribute(torch.backends.mkldnn, "enabled", False),
+    "inference mode": torch.inference_mode, "no gradients": torch.no_grad,
+    "deterministic": lambda: put(lambda on: torch.use_deterministic_algorithms(on, warn_only=on), True, False),
+    "no mkldnn": lambda: put(lambda on: setattr(torch.backends.mkldnn, "enabled", on), False, torch.backends.mkldnn.enabled),
     "no flash": lambda: put(torch.backends.cuda.enable_flash_sdp, False, True),
     "no fast path": lambda: put(torch.backends.mha.set_fastpath_enabled, False, True),
 }
@@ -146,24 +137,18 @@ def test_scores_of_trained_classifiers_do_not_depend_on_it(tmp_path):
 
 X = torch.ones(4, 4)
 DRAWS = {
-    "rand, bfloat16": lambda: torch.rand(3, dtype=torch.bfloat16),
-    "randn_like": lambda: torch.randn_like(X),
-    "randint": lambda: torch.randint(2**63 - 1, ()),
-    "randint from": lambda: torch.randint(2, 50, (3,)),
-    "randperm": lambda: torch.randperm(40),
-    "normal": lambda: torch.normal(0.0, 1.0, (3,)),
-    "bernoulli": lambda: torch.bernoulli(X / 2),
-    "multinomial": lambda: torch.multinomial(torch.ones(40), 7),
+    "rand, bfloat16": lambda: torch.rand(3, dtype=torch.bfloat16), "randn_like": lambda: torch.randn_like(X),
+    "randint": lambda: torch.randint(2**63 - 1, ()), "randint from": lambda: torch.randint(2, 50, (3,)),
+    "randperm": lambda: torch.randperm(40), "normal": lambda: torch.normal(0.0, 1.0, (3,)),
+    "bernoulli": lambda: torch.bernoulli(X / 2), "multinomial": lambda: torch.multinomial(torch.ones(40), 7),
     "poisson": lambda: torch.poisson(X),
     "binomial": lambda: torch.binomial(torch.full((3,), 10.0), torch.full((3,), 0.5)),
     "gamma": lambda: torch.distributions.Gamma(1.0, 1.0).sample(),
     "in place": lambda: torch.empty(4).exponential_() + torch.empty(4).random_(100) + torch.empty(4).uniform_(),
-    "dropout": lambda: functional.dropout(X, 0.5),
-    "dropout1d": lambda: functional.dropout1d(X, 0.5),
+    "dropout": lambda: functional.dropout(X, 0.5), "dropout1d": lambda: functional.dropout1d(X, 0.5),
     "alpha_dropout": lambda: functional.alpha_dropout(X, 0.5, training=True),
     "feature_alpha_dropout": lambda: functional.feature_alpha_dropout(X[None], 0.5, training=True),
-    "rrelu": lambda: functional.rrelu(X - 2, training=True),
-    "gumbel": lambda: functional.gumbel_softmax(X),
+    "rrelu": lambda: functional.rrelu(X - 2, training=True), "gumbel": lambda: functional.gumbel_softmax(X),
     "attention": lambda: functional.scaled_dot_product_attention(X[None], X[None], X[None], dropout_p=0.5),
     "MultiheadAttention": lambda: nn.MultiheadAttention(4, 2, dropout=0.5)(X, X, X)[0],
     "LSTM": lambda: nn.LSTM(4, 4, 2, dropout=0.5)(X)[0],

@@ -28,15 +28,14 @@ ESCAPED = [r"[red]boat[/red] \[/]", r"\x1b[31m\x07 \x9b2J", r"\u202egnol\u202c"]
 CONSOLE = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None, legacy_windows=False)
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
+    class Clock:
+        now = 0.0
+
+        def __call__(self):
+            return self.now
+
     return Clock()
 
 
@@ -214,23 +213,21 @@ def hostile(tmp_path, monkeypatch):
 
 
 def test_names(hostile, console):
-    encoding = "ascii"
     [pairs] = hostile.glob("*.tsv")
     name = f"sts:{pairs.name}"
     words = ["eval", "--model", "lexical:token-set", "--protocol", name, "--no-cache", "--resamples", "40", "--output"]
     for form in ("table", "csv"):
-        code, out, err = console(encoding, *words, f"runs/{form}", "--format", form)
+        code, out, err = console("ascii", *words, f"runs/{form}", "--format", form)
         assert code == 0 and out, err
-    code, out, err = console(encoding, "compare", "runs/table", "runs/csv")
+    code, out, err = console("ascii", "compare", "runs/table", "runs/csv")
     assert code == 0 and all(part in " ".join(out.split()) for part in ESCAPED[1:]), err
-    code, out, err = console(encoding, *words, "runs/table", "--json", "-")
+    code, out, err = console("ascii", *words, "runs/table", "--json", "-")
     assert code == 0 and json.loads(out)[0]["task"]
 
 
 @pytest.mark.parametrize(("encoding", "words", "wanted"), [
     ("utf-8", ["score", HOSTILE], 1), ("cp1252", [HOSTILE], 2),
-    ("ascii", ["eval", "--model", "lexical:token-set", "--protocol", HOSTILE], 1),
-])
+    ("ascii", ["eval", "--model", "lexical:token-set", "--protocol", HOSTILE], 1)])
 def test_errors(hostile, console, encoding, words, wanted):
     code, out, err = console(encoding, *words)
     assert (code, out) == (wanted, "") and r"\x1b" in err and err.count("stsbench: error:") == (wanted == 1)

@@ -58,15 +58,11 @@ def test_a_signal_keeps_what_was_measured(evaluate, own_handlers, monkeypatch, n
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
 
 
-@pytest.mark.parametrize(
-    ("made", "says"),
-    [
-        ([], "stopped; nothing was trained yet: give the same command again"),
-        (["recipe.yaml"], "--resume --output run begins again: there is no checkpoint yet"),
-        (["recipe.yaml", "checkpoints/1-main-00000005/model.safetensors"], GOES_ON),
-        (["seed-1/recipe.yaml", "seed-1/train.json", "seed-2/recipe.yaml"], GOES_ON),
-    ],
-)
+@pytest.mark.parametrize(("made", "says"), [
+    ([], "stopped; nothing was trained yet: give the same command again"),
+    (["recipe.yaml"], "--resume --output run begins again: there is no checkpoint yet"),
+    (["recipe.yaml", "checkpoints/1-main-00000005/model.safetensors"], GOES_ON),
+    (["seed-1/recipe.yaml", "seed-1/train.json", "seed-2/recipe.yaml"], GOES_ON)])
 def test_a_stopped_training_says_what_becomes_of_it(cli, own_handlers, monkeypatch, made, says):
     def interrupted(options, *_):
         for name in made:
@@ -106,8 +102,7 @@ def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, damaged, monke
 
 @pytest.mark.parametrize(("error", "line"), [
     (RuntimeError("first\nsecond"), "RuntimeError: first second (--debug shows where)"),
-    (KeyError("x" * 9_000), "KeyError: 'xxx"),
-])
+    (KeyError("x" * 9_000), "KeyError: 'xxx")])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_with_debug(cli, monkeypatch, own_handlers, error, line):
     def unforeseen(*_):
         raise error

@@ -47,9 +47,8 @@ def test_from_training_to_everything(train, cli, text, model):
     assert "sts-b dev (sample):" in out and " before, best " in out and "Avg" in out
     assert "40 rows read" in err and "stage main: 2 steps of 8 of 40 rows on cpu x 1" in err
     run = Path("out")
-    assert {path.name for path in run.iterdir()} == {
-        ".lock", "begun.json", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
-    }
+    made = {".lock", "begun.json", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"}
+    assert {path.name for path in run.iterdir()} == made
     records = [record.model_dump(mode="json") for _, record in load_records(run)]
     assert records and all(record["provenance"]["seed"] == 42 for record in records)
     code, out, err = cli("eval", "--model", "out", "--sample", "--tasks", "STS-B", "--json", "-", "--output", "again")
@@ -61,8 +60,7 @@ def test_from_training_to_everything(train, cli, text, model):
     code, _, err = cli("eval", "--model", "out", "--sample", "--tasks", "STS-B", "--dtype", "bfloat16", "--output", "lower")
     assert code == 0, err  # measured otherwise than exported, and still of no published recipe
     assert [record.provenance["recipe"] for _, record in load_records(Path("lower"))] == ["simcse/unsup-bert-base-changed"]
-    moved = load_file("out/best/model.safetensors")
-    start = load_file(model / "model.safetensors")
+    moved, start = load_file("out/best/model.safetensors"), load_file(model / "model.safetensors")
     assert any(not np.array_equal(moved[name], start[name]) for name in start)
     code, _, err = train("simcse", text, *more, "--resume")
     assert code == 0 and "is finished: nothing to resume" in err
@@ -103,9 +101,7 @@ def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
     assert began["dev_absent"] is True and began["sample"] is began["dev_sample"] is False
     summary = json.loads((run / "train.json").read_text())
     assert summary["sample"] is False and summary["selected_by"] == "none" and summary["best"] is None
-    last = "the last step, as there were no development data"
-    assert summary["exported"] == last
-    assert stored_facts(run)["kept"] == last
+    assert summary["exported"] == stored_facts(run)["kept"] == "the last step, as there were no development data"
     assert '"dev"' not in (run / "log.jsonl").read_text()
     weights = (run / "best" / "model.safetensors").read_bytes()
     newest = sorted((run / "checkpoints").glob("0-*"))[-1]

@@ -48,9 +48,8 @@ def test_json_is_pure_and_the_same_again(cli, evaluate):
     code, out, _ = evaluate("lexical:token-set", "--json", "-", "--resamples", "50")
     assert code == 0 and out == cli("score", "run", "--json", "-")[1]
     rows = json.loads(out)
-    assert {(row["metric"], row["aggregation"]) for row in rows} == {
-        (metric, how) for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
-    }
+    scores = {(metric, how) for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")}
+    assert {(row["metric"], row["aggregation"]) for row in rows} == scores
     assert all(row["low"] < row["value"] < row["high"] and row["n"] == 42 for row in rows)
     code, out, _ = cli("score", "run", "--json", "rows.json")
     assert code == 0 and json.loads(Path("rows.json").read_text()) == rows and "STS-B" in out
@@ -129,8 +128,7 @@ def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monke
 @pytest.mark.parametrize(("words", "said"), [
     (("--truncate-dims", "8", "--prompt-file", "p.txt"), "prompts of a file and smaller copies exclude each other"),
     (("--truncate-dims", "8", "--format", "csv"), "--format csv: smaller copies are printed as a table"),
-    (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process"),
-])
+    (("--truncate-dims", "8", "--processes", "2"), "--processes: smaller copies are measured in one process")])
 def test_what_studies_of_extensions_do_not_take_is_wrong_usage(cli, words, said):
     for extension in ("smaller_copies", "prompt_study"):
         pytest.importorskip(f"stsbench.extensions.{extension}")
@@ -170,8 +168,7 @@ def test_what_reads_a_run_loads_no_heavy_library_and_needs_no_data(cli, evaluate
     code = ("import sys; from stsbench.cli.main import main\n"
             f"for words in {commands!r}:\n"
             "    sys.argv = ['stsbench', *words]\n"
-            "    try: main()\n"
-            "    except SystemExit as stop: assert not stop.code\n"
+            "    try: main()\n    except SystemExit as stop: assert not stop.code\n"
             "heavy = {'torch', 'transformers', 'sklearn', 'tokenizers', 'mteb', 'matplotlib'}\n"
             "assert not heavy & set(sys.modules), sorted(sys.modules)\n")
     done = light_process.run(code)
@@ -234,15 +231,14 @@ def test_an_extension_cannot_take_the_name_of_another_option(monkeypatch):
 
     monkeypatch.setattr("stsbench.options.names", lambda group: ["one"])
     monkeypatch.setattr("stsbench.options.resolve", lambda group, name: Taking)
-    with pytest.raises(StsbenchError, match=r"Taking .*has the option size of Options .*: give it another name"):
-        extensible("a group")(Options)
+    said = r"Taking .*has the option size of Options .*: give it another name"
+    refuses(StsbenchError, said, extensible("a group"), Options)
     refuses(StsbenchError, r"Options .* and Taking .* have the option size twice", add_options, Options, Taking)
 
 
 @pytest.mark.parametrize(("line", "completed"), [
     ("stsbench eva", "plain,eval\n"), ("stsbench eval --strict-d", "plain,--strict-data\n"),
-    ("stsbench eval --text sent", "plain,senteval\n"),
-])
+    ("stsbench eval --text sent", "plain,senteval\n")])
 def test_what_is_typed_is_completed(cli, monkeypatch, line, completed):
     """As bash asks: its script puts the line into the environment."""
     asked = {"_STSBENCH_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}

@@ -48,8 +48,7 @@ def base(tmp_path_factory):
             "train simcse --backbone tiny --data text.txt --sample --offline --max-steps 2 --set training.batch_size=10 "
             "--set selection.every=1 --device cpu --dtype float32 --output run",
             "eval --model lexical:tfidf --sample --tasks STS-B,STS12 --resamples 0 --output measured",
-            "eval --model lexical:token-set --sample --tasks STS-B --resamples 0 --output other",
-        ):
+            "eval --model lexical:token-set --sample --tasks STS-B --resamples 0 --output other"):
             done = hostile.told(words.split(), folder)
             assert done.code == 0 and not done.ran and not done.read, (words, done)
     return root
@@ -102,14 +101,11 @@ def header(shape):
     return b"\x93NUMPY\x01\x00" + (len(text) + 1).to_bytes(2, "little") + text + b"\n"
 
 
-def archive(path, members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as stream:
+@hostile.spoils
+def vectors(work, **members):
+    with zipfile.ZipFile(work / "v.npz", "w", zipfile.ZIP_DEFLATED) as stream:
         for name, content in members.items():
             stream.writestr(f"{name}.npy", content)
-
-
-def vectors(**members):
-    return lambda work: archive(work / "v.npz", members)
 
 
 def nothing(work):

@@ -85,32 +85,26 @@ def test_no_form_of_its_own_is_a_change(name):
         assert changed_settings(identity(each.protocol.name, each.protocol.label, each.protocol.settings)) == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "said"),
-    [
-        ("simcse", {"similarity": "dot", "metrics": ["pearson"]}, ["similarity dot"]),
-        ("declutr", {"similarity": "dot", "max_epoch": 3, "bootstrap_seed": 5}, ["similarity dot", "max_epoch 3"]),
-        ("geometry:dev", {"t": 3.0, "centre": True, "seed": 4}, ["t 3.0, centre true"]),
-        ("retrieval:keep", {"ks": [1, 3], "ties": "mid"}, ["ties mid"]),  # ks chooses what is shown
-        ("transfer:fast", {"k": 10}, ["k 10"]),
-        # It seeds the folds and the training: another one gives another score.
-        ("transfer:exact", {"seed": 4}, ["seed 4"])])
+@pytest.mark.parametrize(("name", "settings", "said"), [
+    ("simcse", {"similarity": "dot", "metrics": ["pearson"]}, ["similarity dot"]),
+    ("declutr", {"similarity": "dot", "max_epoch": 3, "bootstrap_seed": 5}, ["similarity dot", "max_epoch 3"]),
+    ("geometry:dev", {"t": 3.0, "centre": True, "seed": 4}, ["t 3.0, centre true"]),
+    ("retrieval:keep", {"ks": [1, 3], "ties": "mid"}, ["ties mid"]), ("transfer:fast", {"k": 10}, ["k 10"]),
+    # ks chooses what is shown; the seed, of the folds and the training, another score
+    ("transfer:exact", {"seed": 4}, ["seed 4"])])
 def test_a_changed_setting_is_said(name, settings, said):
     actual = plan([name], None, {"": settings})[0]
     assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in actual] == said
 
 
-def test_csv_says_what_a_row_was_measured_on(whole):
+def test_csv_says_what_a_row_was_measured_on(whole, monkeypatch):
     rows = list(csv.DictReader(io.StringIO(whole.csv())))
     sets = {row["task"]: row["data"] for row in rows}
     assert sets["SICK-R"] == "sick-r/test" and sets["SICK-R-MTEB"] == "sick-r/mteb" and sets["Avg"] == "mixed"
     for key, value in {"encoder": "lexical:token-set", "pooler": "", "view": "sample", "settings": "similarity dot"}.items():
         assert {row[key] for row in rows} == {value}
-    whole.records[0].data.known = False
-    try:
-        rows = list(csv.DictReader(io.StringIO(whole.csv())))
-    finally:
-        whole.records[0].data.known = True
+    monkeypatch.setattr(whole.records[0].data, "known", False)
+    rows = list(csv.DictReader(io.StringIO(whole.csv())))
     assert {row["known"] for row in rows if row["task"] == "STS12"} == {"False"}
     assert {row["known"] for row in rows if row["task"] == "Avg"} == {"mixed"}
 
@@ -129,10 +123,8 @@ def test_an_average_stands_behind_its_tasks(whole, result, capsys):
 
 
 def test_intervals_are_of_each_rows_first_score(capsys):
-    run = rows_of(
-        ("A", None, "pearson", 50, 45, 55, 10), ("A", None, "mse", 1, None, None, 10),
-        ("B", None, "accuracy", 70, 61, 79, 20), ("B", None, "f1", 60, 1, 2, 20),
-    )
+    run = rows_of(("A", None, "pearson", 50, 45, 55, 10), ("A", None, "mse", 1, None, None, 10),
+                  ("B", None, "accuracy", 70, 61, 79, 20), ("B", None, "f1", 60, 1, 2, 20))
     _, cells = printed(run, capsys)
     assert cells == [["task", "n", "pearson [95 % interval]", "mse", "accuracy [95 % interval]", "f1"],
                      ["A", "10", "50.00 [45.00, 55.00]", "1.00", "", ""],
@@ -142,18 +134,13 @@ def test_intervals_are_of_each_rows_first_score(capsys):
     assert cells[0][2:] == ["pearson [95 % interval]", "mse"]  # only one has an interval
 
 
-def test_a_missing_average_is_said_only_where_there_could_be_one(result):
+def test_a_missing_average_is_said_only_where_there_could_be_one(result, monkeypatch):
     said = [line for line in tables.remarks(result) if "average" in line]
     assert said == ["No average for sts: the STS average is the mean of all 7 tasks."]
-    labels = [record.protocol.label for record in result.records]
-    try:
-        for label, lines in (("simcse", 1), ("declutr", 0), ("infersent", 0)):
-            for record in result.records:
-                record.protocol.label = label
-            assert len([line for line in tables.remarks(result) if "average" in line]) == lines
-    finally:
-        for record, label in zip(result.records, labels, strict=True):
-            record.protocol.label = label
+    for label, lines in (("simcse", 1), ("declutr", 0), ("infersent", 0)):
+        for record in result.records:
+            monkeypatch.setattr(record.protocol, "label", label)
+        assert len([line for line in tables.remarks(result) if "average" in line]) == lines
 
 
 def test_a_title_names_the_text_view_that_could_be_mistaken(result):

@@ -8,6 +8,7 @@ import random
 import re
 
 import pytest
+from clirun import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,8 +74,7 @@ def test_every_cell_is_in_every_form_and_csv_reads_back_as_the_rows(table):
 @pytest.mark.parametrize(("cell", "text"), [
     (Estimate(82.0341, 81.17, 82.85), "82.03 [81.17, 82.85]"), (Estimate(-0.001, -0.2, 0.1), "0.00 [-0.20, 0.10]"),
     (Estimate(1.0), "1.00"), (Estimate(None, 1.0, 2.0), "[1.00, 2.00]"), (float("nan"), ""), (None, ""), (1234, "1234"),
-    ("a\nb\x1b[31m", "a\\nb\\x1b[31m"),
-])
+    ("a\nb\x1b[31m", "a\\nb\\x1b[31m")])
 def test_a_cell_is_read_as_one_line(cell, text):
     assert Column("a", [cell]).texts == [text]
 
@@ -87,8 +87,7 @@ def test_differences_have_their_sign_and_an_interval_has_none_twice():
 
 @pytest.mark.parametrize(("cells", "left"), [
     (["unsup", ""], True), (["3.70 to 37.51"], False), (["settled", "12"], False), (["7 of 7"], False),
-    (["–", "1.0"], False), (["<0.0001"], False), (["+1.0 [0.1, 2.0]"], False), ([None], False), (["yes", "no"], True),
-])
+    (["–", "1.0"], False), (["<0.0001"], False), (["+1.0 [0.1, 2.0]"], False), ([None], False), (["yes", "no"], True)])
 def test_words_stand_to_the_left_and_numbers_to_the_right(cells, left):
     assert Column("a", cells).left == left
 
@@ -190,10 +189,8 @@ def test_the_picture_shows_names_intervals_and_the_note():
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["small", "large", "poor"]
     drawn = [tuple(line.get_ydata()) for line in axes.lines]
     assert (68.5, 71.5) in drawn and (74.0, 76.0) in drawn
-    with pytest.raises(StsbenchError, match="no point to draw"):
-        figure([], "t", "c", "s")
-    with pytest.raises(StsbenchError, match="a: cost nan"):
-        Point("a", float("nan"), 1)
+    refuses(StsbenchError, "no point to draw", figure, [], "t", "c", "s")
+    refuses(StsbenchError, "a: cost nan", Point, "a", float("nan"), 1)
 
 
 def test_names_of_a_crowd_do_not_overlap():

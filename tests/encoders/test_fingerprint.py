@@ -63,8 +63,8 @@ def write_table(path, read_by, value):
         path.write_text(" ".join([str(value)] * WIDTH))
 
 
-def loaded(folder):
-    return load_encoder(str(folder), trust_remote_code=True, device="cpu", offline=True)
+def loaded(folder, trusted=True, **options):
+    return load_encoder(str(folder), trust_remote_code=trusted, device="cpu", offline=True, **options)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what libraries in Rust open")
@@ -111,7 +111,7 @@ def test_a_file_that_is_read_again_after_it_has_changed_is_refused(tmp_path):
 
 def test_weights_that_change_while_our_own_pass_uses_them_are_refused(tmp_path):
     folder = declare(transformer(tmp_path / "m"), pooling("mean"))
-    encoder = load_encoder(str(folder), device="cpu", offline=True)
+    encoder = loaded(folder, False)
     encoder.encode(TWO)
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-4] + bytes(4))
@@ -131,11 +131,11 @@ class MyModel(BertModel):
         output.last_hidden_state = output.last_hidden_state + float(Path({str(folder / 'shift.pdf')!r}).read_text())
         return output
 """)
-    stock, prints = load_encoder(str(folder), pooler="mean", device="cpu", offline=True), []
+    stock, prints = loaded(folder, False, pooler="mean"), []
     before = stock.encode(TWO)
     for shift in ("1", "2"):
         (folder / "shift.pdf").write_text(shift)
-        encoder = load_encoder(str(folder), pooler="mean", trust_remote_code=True, device="cpu", offline=True)
+        encoder = loaded(folder, pooler="mean")
         prints.append((encoder.spec.fingerprint(), encoder.encode(TWO)))
     assert prints[0][0] != prints[1][0] and np.allclose(prints[1][1] - prints[0][1], 1, atol=1e-5)
     assert np.allclose(prints[0][1] - before, 1, atol=1e-5)
@@ -184,14 +184,10 @@ def test_external_data_of_a_nested_graph(tmp_path):
     assert external_data(tmp_path / "g.onnx") == [name]
 
 
-def encoder_of(folder, options):
-    return load_encoder(str(folder), **{"device": "cpu", "offline": True, **options})
-
-
-def through(cache, folder, options, texts):
+def through(cache, folder, trusted):
     """(fingerprint, vectors) by way of the cache."""
-    encoder = encoder_of(folder, options)
-    return encoder.spec.fingerprint(), encode_cached(encoder, texts, cache).vectors
+    encoder = loaded(folder, trusted)
+    return encoder.spec.fingerprint(), encode_cached(encoder, TEXTS, cache).vectors
 
 
 def close(vectors):
@@ -246,39 +242,38 @@ EDITS = {  # name -> the folder, how it is edited, one time after another
     "base, and then target, of an adapter that is a link": (
         linked_adapter, lambda folder: nudge(folder.with_name("base") / MODEL, "layer.1.output"),
         lambda folder: nudge(folder.with_name("real") / "adapter_model.safetensors")),
-    "code that the code imports": (
-        with_helper, lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n")),
+    "code that the code imports": (with_helper, lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n")),
 }
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_in_place_gives_no_old_vector(tmp_path, name):
     (build, *edits), folder, cache = EDITS[name], tmp_path / "f", EmbeddingCache(tmp_path / "cache")
-    options = {"trust_remote_code": True} if build is with_helper else {}
+    trusted = build is with_helper
     folder.mkdir()
     build(folder)
-    key, before = through(cache, folder, options, TEXTS)
+    key, before = through(cache, folder, trusted)
     for edit in edits:
         edit(folder)
-        other, after = through(cache, folder, options, TEXTS)
+        other, after = through(cache, folder, trusted)
         assert key != other and not (before.shape == after.shape and np.allclose(before, after, atol=close(before)))
         key, before = other, after
-    library = fresh_library(folder, bool(options)).encode(TEXTS, show_progress_bar=False)
+    library = fresh_library(folder, trusted).encode(TEXTS, show_progress_bar=False)
     np.testing.assert_allclose(after, library, atol=close(after))
 
 
 def test_a_readme_and_pictures_are_no_part_of_the_encoder(tmp_path):
     KINDS["dense, then normalize"].build(folder := tmp_path / "f")
-    before = encoder_of(folder, {}).spec.fingerprint()
+    before = loaded(folder, False).spec.fingerprint()
     (folder / "README.md").write_text("A model.\n")
     (folder / "assets").mkdir()
     for picture in ("plot.png", "assets/a photo.jpg", "assets/curve.svg"):
         (folder / picture).write_bytes(b"\x89 no weights")
-    assert encoder_of(folder, {}).spec.fingerprint() == before
+    assert loaded(folder, False).spec.fingerprint() == before
     (folder / "README.md").write_text("A model, described anew.\n")
     shutil.copytree(folder, tmp_path / "elsewhere" / "g")  # it is known by its files wherever it lies
     for place in (folder, tmp_path / "elsewhere" / "g"):
-        assert encoder_of(place, {}).spec.fingerprint() == before
+        assert loaded(place, False).spec.fingerprint() == before
 
 
 @pytest.mark.parametrize(("name", "own"), [("dense, then normalize", "sentence-transformers"), ("adapter alone", "peft")])
@@ -286,14 +281,13 @@ def test_another_version_of_a_library_is_another_key(tmp_path, monkeypatch, name
     kind, folder = KINDS[name], tmp_path / "f"
     folder.mkdir()
     kind.build(folder)
-    encoder, real = encoder_of(folder, kind.options), importlib.metadata.version
+    encoder, real = loaded(folder, False, **kind.options), importlib.metadata.version
     key = cache_key(encoder)
-    assert cache_key(encoder_of(folder, kind.options)) == key
+    assert cache_key(loaded(folder, False, **kind.options)) == key
     for library in ("torch", "transformers", "tokenizers", own):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "stsbench.encoders.cache.encode.version", lambda asked, new=library: "99" if asked == new else real(asked)
-            )
+            patch.setattr("stsbench.encoders.cache.encode.version",
+                          lambda asked, new=library: "99" if asked == new else real(asked))
             assert cache_key(encoder) != key, library
 
 
@@ -301,14 +295,14 @@ def test_any_byte_of_any_file_is_part_of_the_fingerprint(tmp_path):
     folder, draw = tmp_path / "f", random.Random(1)
     folder.mkdir()
     KINDS["transformers_weights, sharded"].build(folder)
-    before = encoder_of(folder, {}).spec.fingerprint()
+    before = loaded(folder, False).spec.fingerprint()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
         content = path.read_bytes()
         changed = bytearray(content)
         changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         path.write_bytes(changed)
         try:
-            assert encoder_of(folder, {}).spec.fingerprint() != before, path
+            assert loaded(folder, False).spec.fingerprint() != before, path
         except EncoderError as error:
             assert str(error) and "\n" not in str(error)
         path.write_bytes(content)

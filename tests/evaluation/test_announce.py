@@ -17,8 +17,7 @@ from stsbench.evaluation.announce import EncodingTime, TasksTime
 from stsbench.evaluation.run_file import read_observations
 from stsbench.protocols.sts import StsProtocol
 
-RNG = np.random.default_rng(0)
-TEXTS = ["x" * int(length) for length in RNG.integers(1, 400, size=6000)]
+TEXTS = ["x" * int(length) for length in np.random.default_rng(0).integers(1, 400, size=6000)]
 ROWS = [("a", "a dog", 0.5), ("a cat", "a", 1.5), ("a", "a", 5), ("the rain", "rain", 4)]
 
 
@@ -71,9 +70,8 @@ def test_tasks_are_weighed_by_the_protocol():
 
 def test_the_line_before_a_run_says_which_pass_runs(evaluate, folder):
     """No pass is named where all vectors are in the cache; an attention that was asked for moves no fingerprint."""
-    errs = [evaluate(folder, "--pooler", "mean", "--cache", cache, *more)[2] for cache, *more in (
-        ("a",), ("a",), ("b", "--attention", "padded"),
-    )]
+    errs = [evaluate(folder, "--pooler", "mean", "--cache", *more)[2]
+            for more in (("a",), ("a",), ("b", "--attention", "padded"))]
     lines = [re.search(r"^encoder .*", err, re.M)[0] for err in errs]
     assert "run by our own forward pass without padding, float32, fingerprint" in lines[0]
     assert "run by our own forward pass, float32, fingerprint" in lines[1]

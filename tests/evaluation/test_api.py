@@ -65,13 +65,11 @@ def test_models_of_every_kind_and_one_name_for_a_list_of_one(tmp_path, plain):
 
 def test_temporary_records_end_with_the_process():
     code = (
-        "import stsbench, sys, warnings; warnings.simplefilter('ignore')\n"
-        "import stsbench.evaluation, stsbench.protocols\n"
+        "import stsbench.evaluation, stsbench.protocols, sys, warnings; warnings.simplefilter('ignore')\n"
         "assert not {'torch', 'sklearn', 'huggingface_hub', 'mteb'} & set(sys.modules)\n"
         "assert {'compare', 'evaluate', 'train'} <= set(dir(stsbench))\n"
         "r = stsbench.evaluate('lexical:token-set', sample=True, tasks='STS12', resamples=0); assert r.folder.is_dir()\n"
-        "print(r.folder)"
-    )
+        "print(r.folder)")
     done = light_process.run(code)
     assert done.returncode == 0 and not Path(done.stdout.strip()).exists(), done.stderr
     assert set(stsbench.__all__) <= set(dir(stsbench))
@@ -86,16 +84,12 @@ def test_a_trainings_warnings_come_from_the_callers_line(tmp_path):
     assert "wiki_sentences.txt" in (tmp_path / "run" / "recipe.yaml").read_text("utf-8")
 
 
-def constant(texts):
-    return np.ones((len(texts), 3))
-
-
 def test_a_loop_over_models_is_told_of_each_in_the_command_lines_words(tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")  # Python's own: once for each line and text
         for name in "ab":
-            asked = {"sample": True, "tasks": ["STS-B"], "fingerprint": name, "resamples": 0, "no_cache": True}
-            result = evaluate(constant, output=tmp_path / name, protocols="sts,transfer", **asked)
+            result = evaluate(lambda texts: np.ones((len(texts), 3)), output=tmp_path / name, protocols="sts,transfer",
+                              tasks=["STS-B"], fingerprint=name, **ASKED)
     lines = [str(each.message) for each in caught if "failed" in str(each.message)]
     assert len(lines) == 2 and lines[0] == lines[1] and lines[0].count("STS-B") == 1
     assert {each.filename for each in caught} == {__file__}
@@ -246,28 +240,22 @@ def test_rows_are_the_data_of_a_file(tmp_path):
     of_file = evaluate(ENCODER, sts=tmp_path / "rows.csv", columns=COLUMNS, resamples=50)
     for rows, columns in (
         (FRAME, COLUMNS), (pyarrow.Table.from_pandas(FRAME), "sentence1=q,sentence2=d"),
-        (datasets.Dataset.from_pandas(FRAME), COLUMNS), ([*zip(FIRST, SECOND, SCORES, strict=True)], None),
-    ):
+        (datasets.Dataset.from_pandas(FRAME), COLUMNS), ([*zip(FIRST, SECOND, SCORES, strict=True)], None)):
         of_rows = evaluate(ENCODER, sts=rows, columns=columns, resamples=50)
         [record], [stored] = of_rows.records, of_file.records
         assert record.data.id == stored.data.id and record.data.n == 5
-        assert [(row.metric, row.value, row.low, row.high) for row in of_rows.rows] == [
-            (row.metric, row.value, row.low, row.high) for row in of_file.rows
-        ]
+        one, other = ([(row.metric, row.value, row.low, row.high) for row in of.rows] for of in (of_rows, of_file))
+        assert one == other
 
 
 def test_each_protocol_takes_rows():
     """Texts with labels and a split are those of transfer."""
     texts = [(f"a {word} in the {split} set, number {number}", word, split)
              for split in ("train", "test") for word in ("cat", "theory") for number in range(12)]
-    result = evaluate(
-        "minilm", transfer=texts, sts=[*zip(FIRST, SECOND, SCORES, strict=True)],
-        pairs=[("a cat", "cats", 1), ("a dog", "rain", 0)],
-        triplets=[("a cat", "cats", "rain"), ("a dog", "dogs", "rain")], resamples=0,
-        retrieval={
-            "queries": {"q": "a dog runs"}, "corpus": ["cats", "dogs", "rain"], "relevant_docs": {"q": {"1"}, "x": ["2"]},
-        },
-    )
+    asked = {"queries": {"q": "a dog runs"}, "corpus": ["cats", "dogs", "rain"], "relevant_docs": {"q": {"1"}, "x": ["2"]}}
+    result = evaluate("minilm", transfer=texts, sts=[*zip(FIRST, SECOND, SCORES, strict=True)], retrieval=asked, resamples=0,
+                      pairs=[("a cat", "cats", 1), ("a dog", "rain", 0)],
+                      triplets=[("a cat", "cats", "rain"), ("a dog", "dogs", "rain")])
     assert sorted(record.protocol.name for record in result.records) == ["pairs", "retrieval", "sts", "transfer", "triplets"]
     assert {row.metric: row.value for row in result.rows}["recall@1"] == 100
     [record] = [record for record in result.records if record.protocol.name == "transfer"]
@@ -279,10 +267,8 @@ def test_a_mapping_and_csv_files_are_one_retrieval_set(tmp_path):
     (tmp_path / "queries.csv").write_text('qid,query\nq1,a dog runs\nq2,"rain, again"\n')
     (tmp_path / "corpus.csv").write_text("doc_id;title;text\nd1;;cats\nd2;T;dogs run\nd3;;it rains\n")
     (tmp_path / "relevance.csv").write_text("query_id,doc_id,score\nq1,d2,1\nq2,d3,2\n")
-    rows = {
-        "queries": {"q1": "a dog runs", "q2": "rain, again"}, "corpus": {"d1": "cats", "d2": "T dogs run", "d3": "it rains"},
-        "relevant_docs": {"q1": {"d2"}, "q2": {"d3": 2}},
-    }
+    rows = {"queries": {"q1": "a dog runs", "q2": "rain, again"}, "relevant_docs": {"q1": {"d2"}, "q2": {"d3": 2}},
+            "corpus": {"d1": "cats", "d2": "T dogs run", "d3": "it rains"}}
     of_files, of_rows = (evaluate(NGRAMS, retrieval=data, resamples=0) for data in (tmp_path, rows))
     assert [record.data.id for record in of_files.records] == [record.data.id for record in of_rows.records]
     assert [row.value for row in of_files.rows] == [row.value for row in of_rows.rows]

@@ -109,8 +109,7 @@ def test_what_differs_is_never_compared(tmp_path):
     for name, options, reason in [
         ("text version", {"text_version": "raw"}, "the text version is senteval in A and raw in B"),
         ("digest", {"digest": "other"}, f"the data differ (digest {sha('sts12/test')[:12]} in A, {sha('other')[:12]} in B)"),
-        ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B'),
-    ]:
+        ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B')]:
         comparison = compare(a, sts_run(tmp_path / name, 0.3, ["STS12"], **options), resamples=40)
         assert not comparison.tables and comparison.left_out == [("sts", "STS12", reason), ("sts", "STS13", "only A has it")]
     fewer = sts_run(tmp_path / "fewer", 0.3, ["STS12", "SICK-R-MTEB"])
@@ -204,8 +203,7 @@ def same(tmp_path_factory):
      "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they do not "
      "differ significantly."),
     ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they differ significantly, after correcting "
-     "for 1 comparison; on T0 there is no test."),
-])
+     "for 1 comparison; on T0 there is no test.")])
 def test_sentences(same, rows, average, text):
     made = tuple(row(f"T{i}", *each, corrected=each[3]) for i, each in enumerate(rows))
     table = replace(same, rows=made, average=row("Avg", *average) if average else None)
@@ -255,8 +253,7 @@ def test_the_difference_is_as_without_a_margin(runs, named):
      "2 comparisons: practically equal on T1; different, yet within on T0."),
     (0.01, 0.5, "Different on average: the 90 % interval, 1.50 to 2.50, is not inside the margin of 9 points. Task"),
     (0.4, 0.02, "Practically equal on average within 9 points: 90 % interval 1.50 to 2.50. Task"),
-    (0.4, 0.5, "Undecided on average: the 90 % interval, 1.50 to 2.50, is not inside the margin of 9 points. Task"),
-])
+    (0.4, 0.5, "Undecided on average: the 90 % interval, 1.50 to 2.50, is not inside the margin of 9 points. Task")])
 def test_both_tests_together(same, p, p_equal, text):
     equal = Equivalence(9.0, 1.5, 2.5, 0.001, p_equal)
     average, *rows = (replace(row(name, 2.0, 1.0, 3.0, p, corrected), equivalence=equal, equivalence_corrected=of_both)

@@ -50,10 +50,9 @@ def test_a_margin_over_several_seeds(two):
 
 def side(name, seeds=(1, 2), **provenance):
     """A record of each run of a side; `provenance`: name -> its value by the seed."""
-    return [[SimpleNamespace(
-        encoder=SimpleNamespace(spec={"name": name, "weights": f"{name} {seed}", "pooler": "mean"}),
-        provenance={"seed": seed, **{key: value(seed) for key, value in provenance.items()}},
-    )] for seed in seeds]
+    return [[SimpleNamespace(encoder=SimpleNamespace(spec={"name": name, "weights": f"{name} {seed}", "pooler": "mean"}),
+                             provenance={"seed": seed, **{key: value(seed) for key, value in provenance.items()}})]
+            for seed in seeds]
 
 
 def are_pairs(*sides):
@@ -123,8 +122,7 @@ def test_the_interval_is_the_paired_t_test_over_tasks(made):
     ((5.0, 5.01, 5.02), f"{START}4.99 to 5.03; {DRAWS} A would be ahead more than 99 times of 100."),
     ((1.0, 0, -1), f"{START}-2.48 to 2.48."),
     ((1.0, 2), "Over other tasks, too: no interval, for 2 tasks cannot show how much tasks differ: 3 are needed."),
-    ((0.0, 0, 0), ""),
-])
+    ((0.0, 0, 0), "")])
 def test_lines(made, gaps, line):
     rows = tuple(row(f"T{i}", gap, gap - 1, gap + 1, 0.01, 0.01) for i, gap in enumerate(gaps))
     table = replace(made.tables[0], rows=rows, average=row("Avg", float(np.mean(gaps)), -1, 1, 0.01))

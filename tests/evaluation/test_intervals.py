@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401  fixtures
 from geometry_runs import pair_set, vectors
-from interval_runs import RUNS, ends, in_words
+from interval_runs import ends, in_words
 from scipy import stats
 from sklearn.metrics import f1_score, mean_squared_error
 from sts_runs import pairs, sts_run
 
-from stsbench import load, score
+from stsbench import evaluate, load, score
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.evaluation.measure import bounded, summarize
@@ -45,12 +45,10 @@ def classified(n=200, folds=4, right=0.8, seed=0):
     """What a classifier did: n items in a mixed order, some of them wrong."""
     gold = rng(seed).integers(0, 2, n)
     predicted = np.where(rng(seed + 1).random(n) < right, gold, 1 - gold)
-    return Observations(
-        {"rows": 3 + rng(seed + 2).permutation(n), "predicted": predicted, "gold": gold,
-         "fold": np.sort(rng(seed + 3).integers(0, folds, n)), "grid": np.full((folds, 1), 80.0),
-         "chosen": np.zeros(folds, np.int64), "counts": np.array([9, 0, n])},
-        {"counts": ["fits", "unconverged", "development items"]},
-    )
+    return Observations({"rows": 3 + rng(seed + 2).permutation(n), "predicted": predicted, "gold": gold,
+                         "fold": np.sort(rng(seed + 3).integers(0, folds, n)), "grid": np.full((folds, 1), 80.0),
+                         "chosen": np.zeros(folds, np.int64), "counts": np.array([9, 0, n])},
+                        {"counts": ["fits", "unconverged", "development items"]})
 
 
 def related(n=120, seed=0):
@@ -183,11 +181,9 @@ def test_regression_draws_are_scipys_on_repeated_pairs_and_metrics_choose_them()
     seen = related(60)
     predicted, gold = seen.arrays["predicted"], seen.arrays["gold"]
     chosen = list(redrawn(range(60), resample_counts(60, 25, (2, 0, *b"stsb/splits"))))
-    want = {
-        "pearson": [100 * stats.pearsonr(predicted[i], gold[i]).statistic for i in chosen],
-        "spearman": [100 * stats.spearmanr(predicted[i], gold[i]).statistic for i in chosen],
-        "mse": [mean_squared_error(gold[i], predicted[i]) for i in chosen],
-    }
+    want = {"pearson": [100 * stats.pearsonr(predicted[i], gold[i]).statistic for i in chosen],
+            "spearman": [100 * stats.spearmanr(predicted[i], gold[i]).statistic for i in chosen],
+            "mse": [mean_squared_error(gold[i], predicted[i]) for i in chosen]}
     drawn = RegressionProtocol({}).draws(seen, "stsb/splits", 25, 2)
     assert set(drawn) == {(None, None, metric) for metric in want}
     assert all(np.allclose(drawn[None, None, metric], each) for metric, each in want.items())
@@ -279,13 +275,30 @@ def test_a_mean_of_correlations_has_fishers_interval_of_as_many_pairs_as_a_subse
             assert (row.low, row.high) == pytest.approx(tuple(100 * np.array(bounds)), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["average of another seed", "none"])
-def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = RUNS[name](tmp_path, 0)
+def letters(texts):
+    return np.array([[1 + text.count(letter) for letter in "aeinorst"] for text in texts], dtype=np.float64)
+
+
+def average_of_another_seed(folder):
+    settings = {"sts.resamples": 60, "sts.seed": 7}
+    return evaluate(letters, protocol="sts", sample=True, settings=settings, output=folder / "run").folder
+
+
+def none(folder):
+    """A run over pairs of the user's that every encoder separates."""
+    draw = rng(5)
+    texts = [" ".join(draw.choice(["sun", "moon", "tree", "river", "stone"], 5)) + f" {i}" for i in range(40)]
+    rows = [f"{text}\t{'none of it' if i % 2 else text}\t{1 - i % 2}\n" for i, text in enumerate(texts)]
+    (folder / "own.tsv").write_text("".join(["sentence1\tsentence2\tlabel\n", *rows]))
+    return evaluate(letters, protocol=f"pairs:{folder / 'own.tsv'}", output=folder / "run").folder
+
+
+@pytest.mark.parametrize("make", [average_of_another_seed, none])
+def test_everything_prints_the_interval_of_the_run(make, place, cli):
+    folder = make(place)
     run = score(folder)
     row = next((row for row in run.rows if row.task == "Avg"), run.rows[0])
-    assert (row.low is None) == (name == "none")
+    assert (row.low is None) == (make is none)
     key = row.task, row.subset, row.aggregation, row.metric
 
     def of(rows):
@@ -297,13 +310,13 @@ def test_everything_prints_the_interval_of_the_run(name, tmp_path, cli, monkeypa
     [low, high] = of(csv.DictReader(io.StringIO(run.csv())))
     assert (low, high) == tuple("" if end is None else str(end) for end in ends(row))
     code, out, _ = cli("score", folder, "--json", "rows.json")
-    assert code == 0 and of(json.loads((tmp_path / "rows.json").read_text())) == ends(row)
+    assert code == 0 and of(json.loads((place / "rows.json").read_text())) == ends(row)
 
     printed = [str(run), run._repr_html_(), out]
     for said in printed:
         assert in_words(row) in said
-        assert name != "none" or "[100.00, 100.00]" not in said
-    if name == "none":
+        assert make is not none or "[100.00, 100.00]" not in said
+    if make is none:
         assert sum("no interval, as every resample scores the same" in said for said in printed) == 3
 
     cells = [line.cells[column] for line in lines_of_runs([read_run(folder)])[0] for column in (row.task, row.metric)
@@ -338,8 +351,7 @@ def test_the_average_of_a_trained_protocol_has_the_interval_that_the_board_gives
 
 @pytest.mark.parametrize(("low", "high", "stored"), [
     (100.0, 100.0, (None, None)), (100 - 1e-12, 100.0, (None, None)), (0.0, 1e-14, (None, None)), (None, None, (None, None)),
-    (99.99, 100.0, (99.99, 100.0)),
-])
+    (99.99, 100.0, (99.99, 100.0))])
 def test_an_interval_without_length_is_none(low, high, stored):
     row = ScoreRow(protocol="sts", task="X", metric="spearman", value=100.0, low=low, high=high, n=4)
     read = ScoreRow.model_validate_json(json.dumps({**row.model_dump(), "low": low, "high": high}))

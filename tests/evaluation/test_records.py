@@ -28,7 +28,7 @@ from stsbench.evaluation.protocol import Observations, kinds
 from stsbench.evaluation.result import Result
 from stsbench.evaluation.run_file import RUN, load_records, read_observations, write_run
 
-SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
+ROOT = Path(__file__).resolve().parents[2]
 SHA = "0" * 64
 SEEN = Observations({"similarity": np.array([0.5, 0.25]), "gold": np.array([1.0, 2.0])}, {"subsets": ["STS-B"]})
 numbers = st.floats(-100, 100, allow_nan=False)
@@ -37,15 +37,15 @@ PROCESSES, ROUNDS = 3, 2
 COST = {"probe": 1, "texts": 64, "seconds": [0.1] * 5, "sentences_per_second": 640.0, "latency_seconds": 0.004,
         "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4}
 revision = provenance.git_revision  # the suite asks git once
+
+
 def make(**changes):
     parts = {
         "created": datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC),
         "encoder": form.EncoderIdentity(spec={"name": "m", "options": {}}, fingerprint=SHA, dimension=3),
         "protocol": form.ProtocolIdentity(name="sts", label="sts", version=1, settings={"metrics": ["spearman"]}),
-        "data": form.DataIdentity(
-            id="stsb/test", task="STS-B", text_version="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
-            origin="user cache",
-        ),
+        "data": form.DataIdentity(id="stsb/test", task="STS-B", text_version="senteval", digest=SHA, n=2,
+                                  subsets={"STS-B": 2}, known=True, origin="user cache"),
         "observations": form.Observed(sha256=observations_digest(SEEN)),
         "counts": {"zero_vectors": 0, "truncated": 0},
         "scores": [form.ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
@@ -82,14 +82,9 @@ def test_written_and_read(tmp_path):
 
 def test_the_name_follows_everything_that_identifies_a_record():
     base = make()
-    changed = [
-        base.encoder.model_copy(update={"fingerprint": "1" * 64}),
-        base.protocol.model_copy(update={"settings": {"metrics": ["pearson"]}}),
-        base.protocol.model_copy(update={"version": 2}),
-        base.data.model_copy(update={"digest": "1" * 64}),
-    ]
-    kinds = {form.EncoderIdentity: "encoder", form.ProtocolIdentity: "protocol", form.DataIdentity: "data"}
-    names = [form.record_name(make(**{kinds[type(part)]: part})) for part in changed]
+    changes = (("encoder", {"fingerprint": "1" * 64}), ("protocol", {"settings": {"metrics": ["pearson"]}}),
+               ("protocol", {"version": 2}), ("data", {"digest": "1" * 64}))
+    names = [form.record_name(make(**{part: getattr(base, part).model_copy(update=change)})) for part, change in changes]
     assert len({form.record_name(base), *names}) == 5
 
 
@@ -100,14 +95,15 @@ def test_data_of_no_items_are_allowed_and_a_score_that_became_nan_is_not_written
     with pytest.raises(ValueError, match="finite"):
         row.value = float("nan")
     record = make(scores=[row.model_copy(update={"value": float("nan")})])  # what no validation sees
-    with pytest.raises(StsbenchError, match=r"not written, since sts\.stsb\S* is not a valid record: scores\.0\.value"):
-        write_run(tmp_path / "run" / "run.parquet", [(record, SEEN)])
+    said = r"not written, since sts\.stsb\S* is not a valid record: scores\.0\.value"
+    refuses(StsbenchError, said, write_run, tmp_path / "run" / "run.parquet", [(record, SEEN)])
     assert not list(tmp_path.iterdir())
 
 
 def test_the_published_schema_is_the_code_s():
     """Written by: json.dumps(Record.model_json_schema(), indent=1) and a line end."""
-    assert SCHEMA.read_text("utf-8") == json.dumps(form.Record.model_json_schema(), indent=1) + "\n"
+    published = (ROOT / "docs/reference/record.schema.json").read_text("utf-8")
+    assert published == json.dumps(form.Record.model_json_schema(), indent=1) + "\n"
 
 
 def result(folder, number=0):
@@ -179,8 +175,7 @@ def test_costs_are_read_off_the_record():
     ({}, ("Some CPU, 8 cores", "cpu, 4 threads")), ({"threads": None}, ("Some CPU, 8 cores", None)),
     ({"where": "processes", "processes": 2, "probe": 3},
      ("Some CPU, 8 cores, 2 processes, probe texts 3", "cpu, 4 threads")),
-    ({"where": "server", "device": "server", "threads": None}, ("Some CPU, 8 cores, a server", None)),
-])
+    ({"where": "server", "device": "server", "threads": None}, ("Some CPU, 8 cores, a server", None))])
 def test_a_machine_and_its_use_in_words(changed, words):
     assert machine_and_use(form.Cost.model_validate({**COST, **changed})) == words
 
@@ -188,8 +183,7 @@ def test_a_machine_and_its_use_in_words(changed, words):
 @pytest.mark.parametrize(("spec", "expected"), [
     ({}, 400), ({"options": {"precision": "int8"}}, 100), ({"options": {"precision": "ubinary"}}, 13),
     ({"kind": "vectors", "options": {"dtype": "float16"}}, 200), ({"kind": "lexical"}, None),
-    ({"kind": "callable"}, None), ({"options": {"precision": "int3"}}, None),
-])
+    ({"kind": "callable"}, None), ({"options": {"precision": "int3"}}, None)])
 def test_bytes_follow_from_width_and_precision(spec, expected):
     encoder = form.EncoderIdentity(spec={"name": "x", **spec}, fingerprint=SHA, dimension=100)
     assert bytes_a_vector(make(encoder=encoder)) == expected
@@ -205,8 +199,7 @@ def test_one_value_is_a_list_of_one_and_whole_numbers_are_floats_where_floats_ar
 
 @pytest.mark.parametrize(("text", "value"), [
     ("[1e-5,1e-4]", [1e-5, 1e-4]), ("-2E+3", -2000.0), (".5e1", 5.0), ("1.e2", 100.0), ("{a: [1e3]}", {"a": [1000.0]}),
-    ("'1e-4'", "1e-4"), ("1e", "1e"), ("e4", "e4"), ("2e4 b", "2e4 b"), ("7", 7), ("no", False), ("", None),
-])
+    ("'1e-4'", "1e-4"), ("1e", "1e"), ("e4", "e4"), ("2e4 b", "2e4 b"), ("7", 7), ("no", False), ("", None)])
 def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
     key, actual = _setting(f"transfer.blank={text}")
     assert (key, actual) == ("transfer.blank", value) and type(actual) is type(value)
@@ -221,8 +214,7 @@ def test_settings_reach_the_protocols_that_have_them_and_presets_have_their_own(
     refuses(StsbenchError, "", plan, ["all"], None, {"transfer": {"bach": 32}})
     planned, left_out = plan(["sts:wmean", "simcse"], ["sts12"], {"": {"resamples": 5}})
     assert [(p.label, p.protocol.label, p.tasks) for p in planned] == [
-        ("sts:wmean", "sts", {"STS12": "sts12/test"}), ("simcse", "simcse", {"STS12": "sts12/test"}),
-    ]
+        ("sts:wmean", "sts", {"STS12": "sts12/test"}), ("simcse", "simcse", {"STS12": "sts12/test"})]
     assert all(p.protocol.settings["resamples"] == 5 for p in planned) and left_out == {}
     assert planned[0].protocol.settings["aggregations"] == ["wmean"]
     assert planned[1].protocol.settings["metrics"] == ["spearman"]
@@ -230,9 +222,8 @@ def test_settings_reach_the_protocols_that_have_them_and_presets_have_their_own(
 
 def test_tasks_of_several_named_protocols_and_those_on_request():
     planned, left_out = plan(["sts", "transfer:exact", "infersent", "retrieval"], ["STS12", "CR"], {})
-    assert [(each.label, list(each.tasks)) for each in planned] == [
-        ("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])
-    ]
+    tasks = [(each.label, list(each.tasks)) for each in planned]
+    assert tasks == [("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])]
     assert left_out == {"retrieval": "it has none of the tasks STS12, CR"}
     planned, _ = plan(["sts", "all"], None, {})
     labels = [each.label for each in planned]
@@ -245,7 +236,6 @@ def test_tasks_of_several_named_protocols_and_those_on_request():
     assert [each.tasks for each in named] == [{"SICK-R-MTEB": "sick-r/mteb"}]
 
 
-ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = ["leaderboard/measured/a/run.json", "docs/findings/protocol-sensitivity.md", "README.md", "docs/notebooks/b.ipynb"]
 BESIDE = ["sentences.txt", "runs/mean/a.json", "mymodel.py", "entries.svg", "docs/new.md"]
 

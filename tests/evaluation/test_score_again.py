@@ -87,10 +87,8 @@ def test_a_model_measured_from_two_folders_is_one_encoder(measured):
 
 def test_what_an_encoder_was_fitted_on_makes_it_another(tmp_path):
     """Records of one that is fitted on every set by itself belong together; of two that were fitted on other texts, not."""
-    folders = [
-        evaluate(fitted(f"{name}@{number}"), output=tmp_path / name, sample=True, tasks=[task], resamples=0).folder
-        for number, (name, task) in enumerate({"nli": "STS-B", "wiki": "STS12"}.items())
-    ]
+    folders = [evaluate(fitted(f"{name}@{number}"), output=tmp_path / name, sample=True, tasks=[task], resamples=0).folder
+               for number, (name, task) in enumerate({"nli": "STS-B", "wiki": "STS12"}.items())]
     first, second = (load_records(folder)[0][1] for folder in folders)
     assert first.encoder.spec["fitted_on"] == "nli@0" and encoder_key(first) != encoder_key(second)
     both = put_beside(*folders)
@@ -121,8 +119,7 @@ def relabelled(folder, change):
 @pytest.mark.parametrize(("change", "reason"), [
     (lambda r, arrays: arrays["similarity"].__setitem__(0, arrays["similarity"][0] - 1e-4), "with different scores"),
     (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
-    (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name"),
-])
+    (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name")])
 def test_two_measurements_of_one_thing_are_refused(run, change, reason):
     paths = relabelled(run, change)
     line = refuses(StsbenchError, reason, score_again, run)

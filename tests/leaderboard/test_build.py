@@ -78,8 +78,7 @@ def test_what_makes_a_board_needs_no_heavy_package_and_a_second_build_changes_no
     commands = (
         ("leaderboard", "build"), ("identify", "STS-B=50.00", "--model", str(own_runs["letters"])),
         ("leaderboard", "import", "mteb", str(tmp_path / "STS12.json"), "--name", "a/b", "--board", str(tmp_path / "other")),
-        ("leaderboard", "serve", "leaderboard/site", "--port", "0"),
-    )
+        ("leaderboard", "serve", "leaderboard/site", "--port", "0"))
     environment = {name: value for name, value in os.environ.items() if name != "STSBENCH_DATA"} | {"PYTHONHASHSEED": "7"}
     process = subprocess.Popen(barred(*commands), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -159,8 +158,7 @@ def test_a_function_takes_the_options_of_its_command_with_their_defaults():
     for function, renamed in {
         leaderboard.build: {"only_check": "check", "every": "all"}, leaderboard.index: {}, leaderboard.init: {},
         leaderboard.add: {"slug": "entry"}, leaderboard.submit: {"slug": "entry", "commit": "open"},
-        leaderboard.placement: {}, leaderboard.serve: {"folder": "board"}, leaderboard.import_mteb: {},
-    }.items():
+        leaderboard.placement: {}, leaderboard.serve: {"folder": "board"}, leaderboard.import_mteb: {}}.items():
         name = function.__name__
         command = commands.commands["import"].commands["mteb"] if name == "import_mteb" else commands.commands[name]
         options = {renamed.get(option.name, option.name): option for option in command.params}

@@ -37,9 +37,8 @@ def test_minilm_is_what_mteb_publishes_and_token_set_what_was_worked_out_elsewhe
     assert {task: round(values[task, "all"], 2) for task in MTEB} == pytest.approx(MTEB, abs=0.0101)
     assert round(np.mean([round(values[task, "all"], 2) for task in AVERAGED]), 2) == 78.87
     values = sts_values("token-set")
-    for place, how in enumerate(("all", "mean", "wmean")):
-        for task, figures in TOKEN_SET.items():
-            assert values[task, how] == pytest.approx(figures[place], abs=0.0151), (task, how)
+    for task, figures in TOKEN_SET.items():
+        assert [values[task, how] for how in ("all", "mean", "wmean")] == pytest.approx(figures, abs=0.0151), task
 
 
 def test_the_board_is_small_and_a_run_s_folder_holds_its_file_alone():
@@ -56,13 +55,10 @@ def test_weights_in_half_precision_take_half_the_room():
     assert "weights_mb" not in costs["mpnet-mean"]
 
 
-@pytest.fixture(scope="module")
-def jobs():
-    return yaml.safe_load(WORKFLOW.read_text())["jobs"]
-
-
-def test_only_the_job_that_runs_nothing_may_publish_and_no_step_commits_or_reads_what_git_ignores(jobs):
-    assert yaml.safe_load(WORKFLOW.read_text())["permissions"] == {}
+def test_only_the_job_that_runs_nothing_may_publish_and_no_step_commits_or_reads_what_git_ignores():
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    jobs = workflow["jobs"]
+    assert workflow["permissions"] == {}
     assert jobs["board"]["permissions"] == jobs["site"]["permissions"] == {"contents": "read"}
     assert jobs["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
     assert [list(step) for step in jobs["deploy"]["steps"]] == [["id", "uses"]]
@@ -71,9 +67,7 @@ def test_only_the_job_that_runs_nothing_may_publish_and_no_step_commits_or_reads
     scripts = "\n".join(step.get("run", "") for name in ("board", "site") for step in jobs[name]["steps"])
     assert "git commit" not in scripts and "leaderboard/site" not in scripts
     assert not re.search(r"\$\{\{\s*github\.(event|head_ref)", scripts)  # what a stranger names would run as a command
-
-
-def test_there_is_one_deployment_with_the_board_below_the_site(jobs):
+    # There is one deployment, with the board below the site.
     workflows = [path.read_text() for path in WORKFLOW.parent.glob("*.yml")]
     for action in ("actions/deploy-pages", "actions/upload-pages-artifact"):
         assert sum(text.count(f"uses: {action}@") for text in workflows) == 1  # a second would replace the first

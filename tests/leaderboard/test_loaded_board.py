@@ -21,11 +21,10 @@ def loaded(board):
     return Board(**vars(board), folder=Path("leaderboard"))
 
 
-EXAMPLE = loaded(board_example.board(published=12))
-SYNTHETIC = loaded(board_example.synthetic(30))
+EXAMPLE, SYNTHETIC = loaded(board_example.board(published=12)), loaded(board_example.synthetic(30))
 
 
-def test_the_frame_holds_what_the_csv_holds():
+def test_the_frame_holds_what_the_csv_holds_what_a_score_is_and_who_leads():
     """Numbers to six decimals, what is absent as nothing: compared cell by cell."""
     frame = EXAMPLE.to_pandas()
     lines = list(csv.DictReader(io.StringIO(csv_table(EXAMPLE))))
@@ -42,11 +41,7 @@ def test_the_frame_holds_what_the_csv_holds():
                 assert value == int(text), name
             else:
                 assert " ".join(value.split()) == text.removeprefix("'"), name
-
-
-def test_the_frame_says_what_a_score_is_and_who_leads_and_an_empty_board_is_shown_too():
-    frame = SYNTHETIC.to_pandas()
-    tab = SYNTHETIC.tabs[0]
+    frame, tab = SYNTHETIC.to_pandas(), SYNTHETIC.tabs[0]
     of_tab = frame[(frame.tab == tab.id) & (frame.column == tab.lead) & (frame.kind == "measured")]
     assert [*of_tab.clear_lead] == [row.rank.last == 1 for row in tab.measured] and set(of_tab.protocol) == {"sts"}
     assert set(frame[frame.kind == "published"].clear_lead) == {None} and set(frame.better) == {"higher"}
@@ -70,16 +65,14 @@ def test_the_leading_table_has_intervals_ranks_and_what_was_left_out():
 
 
 def test_the_picture_is_of_the_ranked_rows():
-    axes = SYNTHETIC.plot("sts-pearson-mean")
-    tab = SYNTHETIC.tab("sts-pearson-mean")
+    axes, tab = SYNTHETIC.plot("sts-pearson-mean"), SYNTHETIC.tab("sts-pearson-mean")
     points = [line for line in axes.lines if line.get_marker() == "o"]
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.method for row in tab.measured]
     assert [point.get_xdata()[0] for point in points] == [row.cells["Avg"].value for row in tab.measured]
     bars = [line for line in axes.lines if line.get_marker() != "o"]
     assert [[*bar.get_xdata()] for bar in bars] == [[row.cells["Avg"].low, row.cells["Avg"].high] for row in tab.measured]
-    labels = [label.get_text() for label in EXAMPLE.plot().get_yticklabels()]
-    rows = [row for row in EXAMPLE.tab().measured if row.rank]
-    assert [label.endswith(" (transductive)") for label in labels] == ["transductive" in row.flags for row in rows]
+    labels = [label.get_text().endswith(" (transductive)") for label in EXAMPLE.plot().get_yticklabels()]
+    assert labels == ["transductive" in row.flags for row in EXAMPLE.tab().measured if row.rank]
     refuses(StsbenchError, "has no ranked rows", EXAMPLE.plot, "cost-minutes")
     refuses(StsbenchError, "no tab 'sts-spearman-al'; did you mean sts-spearman-all", EXAMPLE.plot, "sts-spearman-al")
 

@@ -59,9 +59,8 @@ def filled(board, runs, **settings):
     if settings:
         text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
         (board / "board.yaml").write_text(text)
-    for name, folders in runs.items():
-        for folder in folders:
-            leaderboard.add(folder, name, board=board, method=name, backbone="words", setting="unsup")
+    for name, folder in ((name, folder) for name, folders in runs.items() for folder in folders):
+        leaderboard.add(folder, name, board=board, method=name, backbone="words", setting="unsup")
     return board
 
 
@@ -77,15 +76,12 @@ def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
     shown = {(tab["group"], tab["title"], tab["user_set"], tab["form"]): tab for tab in index["tabs"]}
     # no table of means over subsets: a file without any has one correlation
     assert list(shown) == [
-        ("sts", "scored.csv, Spearman", "scored.csv", "scored.csv"),
-        ("sts", "scored.csv, Pearson", "scored.csv", "scored.csv"),
-        ("pairs", "faq.csv", "faq.csv", "faq.csv"), ("pairs", "tickets.csv", "tickets.csv", "tickets.csv"),
-    ]
+        *(("sts", f"scored.csv, {metric}", "scored.csv", "scored.csv") for metric in ("Spearman", "Pearson")),
+        *(("pairs", name, name, name) for name in ("faq.csv", "tickets.csv"))]
     pairs = shown["pairs", "faq.csv", "faq.csv", "faq.csv"]
     assert pairs["measured"] == 2 and pairs["digits"] == 2 and pairs["id"] == "pairs-faq-csv"
     assert {column["name"]: column.get("digits") for column in pairs["columns"]} == {
-        "ap": None, "auc": None, "f1": None, "accuracy": None, "f1-threshold": 4, "accuracy-threshold": 4,
-    }
+        "ap": None, "auc": None, "f1": None, "accuracy": None, "f1-threshold": 4, "accuracy-threshold": 4}
     page = (board / "site/index.html").read_text()
     assert "<h1>Tickets &amp; &lt;b&gt;more&lt;/b&gt;</h1>" in page and "<b>more" not in page
     assert (board / "site/leaderboard.md").read_text().startswith("# Tickets")
@@ -94,17 +90,16 @@ def test_each_file_has_a_table_and_the_page_the_boards_name(runs, tmp_path):
 
 
 def test_only_a_board_that_says_so_takes_what_uncommitted_code_measured(runs, tmp_path):
-    with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
-        filled(tmp_path / "strict", {"tfidf": runs["tfidf"]}, uncommitted=False)
-    public = tmp_path / "public"
+    words, public = "uncommitted changes or new files", tmp_path / "public"
+    refuses(StsbenchError, words, filled, tmp_path / "strict", {"tfidf": runs["tfidf"]}, uncommitted=False)
     (public / "measured").mkdir(parents=True)
-    with pytest.raises(StsbenchError, match="uncommitted changes or new files"):
-        leaderboard.add(runs["tfidf"][0], "tfidf", board=public, method="tf-idf", backbone="words", setting="unsup")
+    stated = {"method": "tf-idf", "backbone": "words", "setting": "unsup"}
+    refuses(StsbenchError, words, leaderboard.add, runs["tfidf"][0], "tfidf", board=public, **stated)
     board = filled(tmp_path / "board", runs)
     assert len(leaderboard.load(board).entries) == 2  # scored, and kept in the cache
     shutil.copytree(board / "measured", public / "measured", dirs_exist_ok=True)
     shutil.copytree(board / "observations", public / "observations")
-    refuses(StsbenchError, "uncommitted changes or new files", leaderboard.load, public)
+    refuses(StsbenchError, words, leaderboard.load, public)
 
 
 def built(board, runs):
@@ -123,23 +118,19 @@ def test_two_files_of_one_name_are_two_tables_and_one_content_of_two_names_is_on
         (tmp_path / month / "pairs.csv").write_text(pairs("lost", odd))
     (tmp_path / "mails.tsv").write_text(pairs("blue ink").replace(",", "\t"))
     (tmp_path / "letters.csv").write_text(pairs("blue ink"))
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text(scored())
     runs = {}
     for name, mails, same in zip(MODELS, ("mails.tsv", "letters.csv"), ("a.csv", "b.csv"), strict=True):
+        (tmp_path / same).write_text(scored())
         wanted = ([f"pairs:{mails}", "pairs:january/pairs.csv", f"sts:{same}"], ["pairs:february/pairs.csv"])
         runs[name] = [evaluate(f"lexical:{name}", output=f"{name}{i}", protocols=some).folder
                       for i, some in enumerate(wanted)]
     tabs = built(tmp_path / "board", runs)
-    ids = {}
-    for _, record in load_records(runs["tfidf"][0]) + load_records(runs["tfidf"][1]):
-        if record.data.task == "pairs.csv":
-            ids[record.data.id] = record.scores[0].value
+    ids = {record.data.id: record.scores[0].value for run in runs["tfidf"] for _, record in load_records(run)
+           if record.data.task == "pairs.csv"}
     months = sorted(ids)
     assert len(set(ids.values())) == 2
     assert [tab["title"] for tab in tabs] == [
-        "a.csv, Spearman", "a.csv, Pearson", "letters.csv", *(f"pairs.csv ({id[:12]})" for id in months),
-    ]
+        "a.csv, Spearman", "a.csv, Pearson", "letters.csv", *(f"pairs.csv ({id[:12]})" for id in months)]
     assert all(tab["measured"] == 2 for tab in tabs)  # so are those of one content, whatever the file's name and form
     assert "the same data were also called mails.tsv" in tabs[2]["about"]
     assert [column["name"] for column in tabs[0]["columns"]] == ["Spearman"]
@@ -174,18 +165,17 @@ def languages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("languages")
     for task in ("STS17", "KorSTS", *AVERAGED["Chinese"]):
         write(folder / "data", ITEMS[task])
-    common = {"data_dir": folder / "data", "resamples": 200}
+    common, tasks = {"data_dir": folder / "data", "resamples": 200}, ["STS17", "KorSTS"]
     chinese = evaluate("lexical:char-ngrams", protocols=["zh"], output=folder / "zh", **common).folder
-    tasks = ["STS17", "KorSTS"]
     several = evaluate("lexical:char-ngrams", protocols=["sts"], tasks=tasks, output=folder / "ko", **common).folder
     tasks += AVERAGED["Chinese"]
     other = evaluate("lexical:tfidf", protocols=["sts"], tasks=tasks, output=folder / "all", **common).folder
-    tabs = built(folder / "board", {"ngrams": [chinese, several], "tfidf": [other]})
-    return folder, tabs, {"ngrams": (chinese, several), "tfidf": (other,)}
+    runs = {"ngrams": [chinese, several], "tfidf": [other]}
+    return folder, built(folder / "board", runs), runs
 
 
-def test_each_language_has_a_table_in_words_and_in_order(languages):
-    _, tabs, _ = languages
+def test_each_language_has_a_table_in_words_and_in_order_and_the_scores_of_its_subset(languages):
+    folder, tabs, runs = languages
     names = list(dict.fromkeys(tab["language"] for tab in tabs))
     pairs_ = ["Arabic and English", "Dutch and English", "English and French", "English and German", "English and Italian",
               "English and Spanish", "English and Turkish"]
@@ -196,28 +186,20 @@ def test_each_language_has_a_table_in_words_and_in_order(languages):
     assert korean["about"].endswith("Ranked by STS17.") and "Data: all sets of that language" in korean["about"]
     assert all("Data: sets of several languages" in tab["about"] for tab in tabs if tab["language"] == SEVERAL)
     assert all(tab["measured"] == 2 for tab in tabs if tab["metric"] == "spearman")
-
-
-def test_a_languages_scores_and_intervals_are_those_of_its_subset(languages):
-    folder, tabs, runs = languages
     compared = 0
-    for entry, of_entry in runs.items():
-        for run in of_entry:
-            for _, record in load_records(run):
-                for row in record.scores:
-                    language = set_language(record.data.id, row.subset)
-                    if language == SEVERAL or (row.subset is None and row.aggregation != "all"):
-                        continue
-                    (tab,) = (tab for tab in tabs if tab["language"] == language and tab["metric"] == row.metric)
-                    shown = rows(folder / "board", tab)[entry]["scores"][record.data.task]
-                    assert shown[:3] == pytest.approx([row.value, row.low, row.high], abs=0.006), (entry, row)
-                    assert shown[4] == row.n
-                    compared += 1
+    stored = [(entry, record, row) for entry, of_entry in runs.items() for run in of_entry
+              for _, record in load_records(run) for row in record.scores]
+    for entry, record, row in stored:
+        language = set_language(record.data.id, row.subset)
+        if language == SEVERAL or (row.subset is None and row.aggregation != "all"):
+            continue
+        (tab,) = (tab for tab in tabs if tab["language"] == language and tab["metric"] == row.metric)
+        shown = rows(folder / "board", tab)[entry]["scores"][record.data.task]
+        assert shown[:3] == pytest.approx([row.value, row.low, row.high], abs=0.006), (entry, row)
+        assert shown[4] == row.n
+        compared += 1
     assert compared == 2 * (11 + 1) * 2 + 5 + 2 * 5  # STS17's parts and KorSTS, both metrics; the five, of zh Spearman alone
-
-
-def test_the_chinese_average_is_the_presets_however_the_sets_were_named(languages):
-    folder, tabs, runs = languages
+    # The Chinese average is the preset's, however the sets were named.
     assert list(AVERAGED["Chinese"]) == presets()["zh"]["parts"][0]["settings"]["average"]
     (tab,) = (tab for tab in tabs if tab["language"] == "Chinese" and tab["metric"] == "spearman")
     assert tab["lead"] == "Avg" and tab["about"].endswith(f"Avg: the mean of {', '.join(AVERAGED['Chinese'])}.")

@@ -17,9 +17,7 @@ from stsbench import losses
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.consert.method import ConSERT
-from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.methods.mirrorbert.method import MirrorBERT, mask_spans
-from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 from stsbench.methods.sbert.method import SBERT
 from stsbench.training.api.batch import Shares
 from stsbench.training.modules.soft_prompt import head_factors
@@ -34,7 +32,6 @@ LENGTHS = [9, 4, 10, 5, 3]  # in tokens, special ones included
 LABELS = [2, 0, 1, 1, 0]
 START = {"bert": 0, "roberta": 2}  # the position id of a text's first token
 RATES = {"none": None, "shuffle": None, "token_cutoff": 0.3, "feature_cutoff": 0.3, "dropout": 0.2, "span": 0.5}
-VIEWS = [(number % 2, name, ("mean", "cls", "max")[number % 3]) for number, name in enumerate(RATES)]
 
 
 def rows_of(folder, labelled=False):
@@ -97,7 +94,8 @@ def vectors(folder, views, slot, name, pooler):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize(("family", "name", "pooler"), VIEWS)
+@pytest.mark.parametrize(("family", "name", "pooler"), [
+    (number % 2, name, ("mean", "cls", "max")[number % 3]) for number, name in enumerate(RATES)])
 def test_a_view_is_what_given_positions_and_zeroed_entries_make_it(encoders, family, name, pooler):
     """In turn of a stage of plain sentences, and of one of labelled pairs."""
     folder, rate = encoders[list(START)[family]], RATES[name]
@@ -180,13 +178,6 @@ def test_a_setting_names_its_stages_which_train_the_classifier_but_for_unsup(enc
         assert all(weight.requires_grad for weight in method.backbone.parameters())
 
 
-@pytest.mark.parametrize(("options", "dropout"), [
-    ({}, False), ({"views": ("none", "none"), "rates": (None, None)}, True), ({"setting": "sup"}, False),
-    ({"setting": "joint", "joint_views": ("none", "none"), "joint_rates": (None, None)}, True)])
-def test_only_unchanged_views_need_dropout(options, dropout):
-    assert ConSERT.needs(ConSERTOptions(**options)).dropout == dropout
-
-
 def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(encoders, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(encoders["bert"]), "training.max_steps": 1,
@@ -224,29 +215,22 @@ def test_the_classifier_has_no_part_in_the_second_stage(folder):
 
 def test_a_file_of_ones_own(folder, tmp_path, monkeypatch):
     """A header sentence1, sentence2, score needs no data.columns; scores from 0 to 1 on a scale to 5 are told of."""
-    texts = tiny_models.sentences(20, longest=9, seed=8)
-    file = tmp_path / "mine.tsv"
+    texts, file, said = tiny_models.sentences(20, longest=9, seed=8), tmp_path / "mine.tsv", []
     rows = [f"{texts[i]}\t{texts[10 + i]}\t{i / 10}" for i in range(10)]
     file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    said = []
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     settings = {"backbone.model": str(folder), "backbone.max_length": 16, "data.file": str(file), "training.max_steps": 1,
                 "selection.by": "none"}
     recipe = load_recipe("sbert", "stsb-bert-base", [], settings)
     run(TrainOptions(recipe, tmp_path / "run", device="cpu", sample=True), said.append)
     assert [line for line in said if line.startswith("warning") and "warm-up" not in line] == [
-        "warning: mine.tsv: no score is above 0.9, and sbert is told that they go from 0 to 5"
-    ]
+        "warning: mine.tsv: no score is above 0.9, and sbert is told that they go from 0 to 5"]
 
 
 # Mirror-BERT ---------------------------------------------------------------------------------------------------
 OTHERS = ["a man in a park", "the small dog runs with the cat in the park", "big", "food", "red cat means : blue dog"]
 MASK = {"bert": "[MASK]", "roberta": "<mask>"}
 SPAN = {"span_chars": 3, "min_chars": 6}
-
-
-def plain(folder):
-    return MemoryRows(folder, {"sentence": TEXTS})
 
 
 def mirrorbert(folder, pooler="mean_padded:12", dropout=0.0, **options):
@@ -292,13 +276,13 @@ def test_the_loss_is_nt_xent_of_the_text_and_its_masked_copy(encoders, family, p
     second = masked(TEXTS, MASK[family])
     assert sum(text != other for text, other in zip(TEXTS, second, strict=True)) == 3  # two are too short
     method = mirrorbert(encoders[family], pooler)
-    loss_of(method, plain(encoders[family]), second)
+    loss_of(method, rows_of(encoders[family]), second)
     rows = MemoryRows(encoders[family], {"anchor": TEXTS, "positive": OTHERS})
     loss_of(method, rows, masked(OTHERS, MASK[family]))  # of pairs the second text is masked
 
 
 def test_drophead_replayed_from_its_draws(encoders):
-    method, rows = mirrorbert(encoders["roberta"], "cls", drophead=0.4), plain(encoders["roberta"])
+    method, rows = mirrorbert(encoders["roberta"], "cls", drophead=0.4), rows_of(encoders["roberta"])
     second = masked(TEXTS, MASK["roberta"])
     kept = method.views(rows, np.random.default_rng(0)).by_row["kept heads"]
     assert [part.shape for part in kept] == [(5, 2, 4)] * 2 and not (kept[0] == kept[1]).all()
@@ -310,21 +294,18 @@ def test_drophead_replayed_from_its_draws(encoders):
 
 def test_the_released_mask_stands_where_the_characters_first_occur():
     text = "bread and butter and bread and jam"
-    options = MirrorBERTOptions()
-    released = MirrorBERTOptions(first_occurrence=True)
+    texts = [text, "a short one", text * 2]
     for seed in range(20):
-        want = masked([text, "a short one", text * 2], "[MASK]", seed, size=5, least=30, first=seed % 2 == 1)
-        masked_texts = mask_spans(
-            [text, "a short one", text * 2], released if seed % 2 else options, "[MASK]", np.random.default_rng(seed)
-        )
-        assert masked_texts == want
+        released = seed % 2 == 1
+        actual = mask_spans(texts, MirrorBERT.Options(first_occurrence=released), "[MASK]", np.random.default_rng(seed))
+        assert actual == masked(texts, "[MASK]", seed, size=5, least=30, first=released)
 
 
 def test_a_literal_mask_is_ordinary_text_for_roberta(encoders):
     token_ids = {}
     for literal in (False, True):
         method = mirrorbert(encoders["roberta"], literal_mask=literal)
-        views = method.views(plain(encoders["roberta"]), np.random.default_rng(0))
+        views = method.views(rows_of(encoders["roberta"]), np.random.default_rng(0))
         token_ids[literal] = [list(map(int, row)) for row in views.tokens[1]]
         assert token_ids[literal] == method.backbone.tokenise(masked(TEXTS, "[MASK]" if literal else "<mask>"))
     mask = method.backbone.tokenizer.mask_token_id
@@ -338,10 +319,4 @@ def test_the_engine_that_is_recorded_is_the_one_that_computes_and_the_test_s_len
     assert (method.inference().pooler, method.dev_inference().pooler) == ("mean_padded:20", "mean_padded:20")
     method.backbone.engine = "packed"
     with pytest.raises(EncoderError, match="use padded"):
-        method(batch_of(method, plain(encoders["bert"])))
-
-
-def test_which_views_need_dropout():
-    assert MirrorBERT.needs(MirrorBERTOptions(span_chars=0)).dropout
-    assert not MirrorBERT.needs(MirrorBERTOptions(span_chars=0, drophead=0.1)).dropout
-    assert not MirrorBERT.needs(MirrorBERTOptions()).dropout
+        method(batch_of(method, rows_of(encoders["bert"])))

@@ -15,7 +15,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from stsbench.methods.ct.method import ContrastiveTension, pair_up
 from stsbench.methods.tsdae.method import TSDAE, damaged, damaged_ids, joined, keep, pieces
-from stsbench.methods.tsdae.options import TSDAEOptions
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.sections import TrainingSettings
 
@@ -47,14 +46,12 @@ def drawn(texts, negatives, k):
     texts, pairs = list(texts), []
     while texts:
         sentence = texts.pop(0)
-        pairs.append((sentence, sentence, 1))
         if negatives == "fresh":
             first, second = ([texts.pop(0) for _ in range(k)] for _ in range(2))
-            pairs += [(a, b, 0) for a, b in zip(first, second, strict=True)]
-        elif negatives == "consecutive":
-            pairs += [(texts.pop(0), texts.pop(0), 0) for _ in range(k)]
+            negative = zip(first, second, strict=True)
         else:
-            pairs += [(sentence, texts.pop(0), 0) for _ in range(k)]
+            negative = [(texts.pop(0) if negatives == "consecutive" else sentence, texts.pop(0)) for _ in range(k)]
+        pairs += [(sentence, sentence, 1), *((a, b, 0) for a, b in negative)]
     return pairs
 
 
@@ -79,12 +76,8 @@ def library_model(folder, pooler="mean"):
 
 
 def features(method, texts):
-    ids = method.backbone.tokenise(list(texts))
-    longest = max(map(len, ids))
-    return {
-        "input_ids": torch.tensor([row + [0] * (longest - len(row)) for row in ids]),
-        "attention_mask": torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids]),
-    }
+    ids = {"input_ids": method.backbone.tokenise(list(texts))}
+    return dict(method.backbone.tokenizer.pad(ids, return_tensors="pt"))
 
 
 def test_the_library_s_pairs_have_its_loss_and_its_gradients(folder):
@@ -122,21 +115,16 @@ def test_the_library_s_loss_over_the_batch_and_its_learned_scale(folder, options
     assert decayed == [0.01]  # as in the library
 
 
-def test_a_stage_begins_with_two_alike(folder):
-    """Also where labelled rows (recipe.semi) trained model2 before."""
-    method = ct(folder)
-    method.start_stage("main")
-    first, second = method.first.state_dict(), method.backbone.state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in second)
-
-
 @pytest.mark.parametrize(("keep", "expected"), [("best", "backbone"), ("model2", "backbone"), ("model1", "first")])
 def test_the_encoder_that_is_kept_is_model1_only_once_it_is_trained(folder, keep, expected):
-    """A stage of labelled rows (recipe.semi) trains model2 alone; selection.over all may keep its weights."""
+    """A stage of labelled rows (recipe.semi) trains model2 alone, which the next begins with; selection.over all may keep
+    its weights."""
     method = ct(folder, keep=keep)
     assert all(kept.model is method.backbone.model for kept in (method.inference(), *method.candidates().values()))
     labelled = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     method.start_stage("main")
+    first, second = method.first.state_dict(), method.backbone.state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in second)
     assert method.inference().model is getattr(method, expected).model and method.inference().pooler == "mean"
     assert [kept.model for kept in method.candidates().values()] == (
         [method.backbone.model, method.first.model] if keep == "best" else [])
@@ -190,11 +178,6 @@ def features_of(batch, view):
     return {"input_ids": batch.ids[rows, :longest], "attention_mask": batch.mask[rows, :longest]}
 
 
-def loss_of(method, batch):
-    (term,) = method(batch).values()
-    return term
-
-
 def check_library(folder, method, decoder=None):
     """Value and gradients are the library's; how many of these are above 1e-6."""
     batch = batch_of(method, rows(folder, 6), more_padding=2)
@@ -202,7 +185,7 @@ def check_library(folder, method, decoder=None):
     loss, weights = library_loss(folder, method, decoder)
     expected = loss([features_of(batch, 0), features_of(batch, 1)], None)
     expected.backward()
-    term = loss_of(method, batch)
+    (term,) = method(batch).values()
     term.value.backward()
     assert term.value.item() == pytest.approx(float(expected.detach()), abs=1e-10)
     compared = 0
@@ -216,8 +199,7 @@ def check_library(folder, method, decoder=None):
     return compared
 
 
-@pytest.mark.parametrize(("family", "tie", "pooler"), [
-    ("roberta", True, "cls"), ("bert", False, "mean")])
+@pytest.mark.parametrize(("family", "tie", "pooler"), [("roberta", True, "cls"), ("bert", False, "mean")])
 def test_loss_and_gradients_are_the_library_s(masked_lms, family, tie, pooler):
     method = tsdae(masked_lms[family], pooler, tie=tie)
     method.backbone.engine = "padded" if pooler == "mean" else "packed"
@@ -238,7 +220,8 @@ def test_a_decoder_of_another_vocabulary_writes_its_own_tokens(masked_lms, tmp_p
     texts = method.decoder.tokenizer.batch_decode([list(ids) for ids in targets], skip_special_tokens=True)
     assert [text.split() for text in texts[:2]] == [text.split() for text in TEXTS[:2]]
     assert [list(map(int, ids)) for ids in targets] != [list(map(int, ids)) for ids in read.ids("sentence")]
-    assert float(loss_of(method, batch_of(method, read)).value) > 0
+    (term,) = method(batch_of(method, read)).values()
+    assert float(term.value) > 0
 
 
 def test_an_encoder_that_was_changed_in_memory_keeps_its_values(masked_lms):
@@ -248,39 +231,28 @@ def test_an_encoder_that_was_changed_in_memory_keeps_its_values(masked_lms):
         for weight in backbone.model.parameters():
             weight += 1
     before = [weight.clone() for weight in backbone.model.parameters()]
-    method = TSDAE(backbone, TSDAEOptions())
+    method = TSDAE(backbone, TSDAE.Options())
     assert all(torch.equal(a, b) for a, b in zip(before, method.backbone.model.parameters(), strict=True))
     decoder = dict(method.decoder.model.named_parameters())
     assert all(torch.equal(decoder[name], weight) for name, weight in method.backbone.model.named_parameters())
 
 
-SENTENCES = {
-    "He didn't pay $1,000 (or 3.5 %): \"Why?\"": [
-        "He", "did", "n't", "pay", "$", "1,000", "(", "or", "3.5", "%", ")", ":", '"', "Why", "?", '"'],
-    "Mr. Reed's well-known cats' bowl, U.S. made...": [
-        "Mr.", "Reed", "'s", "well-known", "cats", "'", "bowl", ",", "U.S.", "made", "..."],
-    "It's 'fine', they'll say -- at 10:30.": [
-        "It", "'s", "'", "fine", "'", ",", "they", "'ll", "say", "--", "at", "10:30", "."],
-    "": [], "  \t": [], "Öl, ça va?": ["Öl", ",", "ça", "va", "?"], "...": ["..."], "a": ["a"],
-}
-
-
 def test_words_are_those_of_the_penn_treebank():
-    for text, words in SENTENCES.items():
-        assert [piece.text for piece in pieces(text)] == words
+    for text, words in (
+        ("He didn't pay $1,000 (or 3.5 %): \"Why?\"", "He did n't pay $ 1,000 ( or 3.5 % ) : \" Why ? \""),
+        ("Mr. Reed's well-known cats' bowl, U.S. made...", "Mr. Reed 's well-known cats ' bowl , U.S. made ..."),
+        ("It's 'fine', they'll say -- at 10:30.", "It 's ' fine ' , they 'll say -- at 10:30 ."),
+        ("", ""), ("  \t", ""), ("Öl, ça va?", "Öl , ça va ?"), ("...", "..."), ("a", "a"),
+    ):
+        assert [piece.text for piece in pieces(text)] == words.split()
 
 
-@pytest.mark.parametrize("text", [
-    "He didn't pay (or not): \"Why?\"", "Mr. Reed's cats' bowl, U.S. made...", "A [big] dog; 'red', 5% of $3.",
-    "She said: “No.”",
-])
-def test_nothing_deleted_is_the_text_again(text):
+def test_nothing_deleted_is_the_text_again_and_punctuation_is_joined_where_its_word_is_gone():
     rng = np.random.default_rng(0)
-    assert damaged(text, 0.0, "treebank-like", rng) == text
-    assert damaged(text, 0.0, "join", rng) == " ".join(piece.text for piece in pieces(text))
-
-
-def test_punctuation_is_joined_where_its_word_is_gone():
+    for text in ("He didn't pay (or not): \"Why?\"", "Mr. Reed's cats' bowl, U.S. made...",
+                 "A [big] dog; 'red', 5% of $3.", "She said: “No.”"):
+        assert damaged(text, 0.0, "treebank-like", rng) == text
+        assert damaged(text, 0.0, "join", rng) == " ".join(piece.text for piece in pieces(text))
     every = pieces("He said (today): \"I don't know.\"")
     without = {"said", "today", "do", "I"}
     assert joined([piece for piece in every if piece.text not in without], "treebank-like") == "He (): \"n't know.\""

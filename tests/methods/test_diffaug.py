@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import torch
 from bert_equations import LAYERS, WIDTH, Change, adapters_of, encode, joined, leaves, lora_of
-from method_oracle import LIMIT, MemoryRows, _tokenizer, grown, make
+from method_oracle import LIMIT, MemoryRows, _tokenizer, grown, make, total
 from tiny_models import sentences
 from transformers import BertConfig, BertModel
 
 from stsbench import losses
 from stsbench.methods.diffaug.method import DiffAug, PrefixEncoder
-from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.selection import live_encoder
 from stsbench.training.modules.soft_prompt import Prefix
@@ -27,11 +26,8 @@ QUADRUPLES = {**TRIPLETS, "negative2": [TEXTS[i] for i in (10, 11, 12)]}
 SHORT = {role: ["cat", "dog"] for role in TRIPLETS}
 NLI = {"anchor": [TEXTS[i] for i in (13, 2, 14, 1)], "positive": [TEXTS[i] for i in (15, 3, 16, 17)],
        "negative": [TEXTS[i] for i in (18, 19, 0, 20)]}
-VARIANTS = [
-    {"module": "adapter", "joint_trains": "model"}, {"module": "adapter", "rank": 2, "adapter_activation": "gelu"},
-    {"module": "lora", "rank": 2, "lora_scale": 2.5},
-]
-ALIKE = {"module": "lora", "views": "same", "joint_trains": "module"}
+VARIANTS = [{"module": "adapter", "joint_trains": "model"}, {"module": "adapter", "rank": 2, "adapter_activation": "gelu"},
+            {"module": "lora", "rank": 2, "lora_scale": 2.5}]
 
 
 def with_mask(folder, texts):
@@ -161,49 +157,40 @@ class Oracle:
         return torch.stack(by_change).mean(0).numpy()
 
 
-def check(method, data, labelled=None):
-    """Values and gradients against the oracle's; the terms, and the parts of the method that have a gradient."""
-    oracle, batch = Oracle(method), batch_for(method, data, labelled)
-    expected, terms = oracle.terms(method.stage, data, labelled), method(batch)
-    assert {name: (term.weight, term.count) for name, term in terms.items()} == {
-        name: tuple(rest) for name, (_, *rest) in expected.items()}
-    assert method.counts(batch) == ({"nli": len(labelled["anchor"])} if labelled else {})
-    for name, (value, *_) in expected.items():
-        assert terms[name].value.item() == pytest.approx(value.item(), rel=1e-8, abs=1e-8)
-    sum(term.weight * term.value for term in terms.values()).backward()
-    sum(weight * value for value, weight, _ in expected.values()).backward()
-    parts = set()
-    for name, weight in method.named_parameters():
-        theirs = oracle.own[name.replace(".base_layer", "")].grad
-        if weight.grad is None:
-            assert not weight.requires_grad or theirs is None or not theirs.any(), name
-            continue
-        assert weight.requires_grad
-        parts.add("module" if "lora_" in name or name.startswith("modules_of_views.") else name.partition(".")[0])
-        gradient = torch.zeros_like(weight) if theirs is None else theirs
-        assert (weight.grad - gradient).abs().max() < 1e-7 * max(1.0, float(gradient.abs().max())), name
-    return terms, parts
-
-
-LOSSES = [  # stage, family, data, labelled rows beside them, engine, options
+@pytest.mark.parametrize(("stage", "family", "data", "labelled", "engine", "options"), [
     ("prefix", "roberta", NLI, None, "padded", {"views": "same", "clip_frozen": True}),
     ("prefix", "bert", NLI, None, "packed", {"prefix_length": 3, "text": "inside"}),
     ("prefix", "bert", NLI, None, "padded", VARIANTS[2]),
     ("joint", "bert", QUADRUPLES, None, "packed", {"view": "given", "temperature": 0.3, "joint_trains": "model"}),
     ("joint", "roberta", PLAIN, None, "auto", {"denoise": False, "text": "inside", "joint_trains": "module"}),
     ("joint", "bert", PLAIN, None, "auto", {**VARIANTS[0], "similarity": "dot"}),
-    ("joint", "roberta", PLAIN, None, "auto", ALIKE),
+    ("joint", "roberta", PLAIN, None, "auto", {"module": "lora", "views": "same", "joint_trains": "module"}),
     ("joint", "roberta", PLAIN, SHORT, "packed", {"aux_weight": 1e-3, "denoise_start": "zero", "denoise_offset": 8}),
     ("joint", "roberta", TRIPLETS, NLI, "padded", {"view": "given", "aux_weight": 0.5, **VARIANTS[1]}),
     ("joint", "bert", TRIPLETS, NLI, "auto", {"view": "given", "aux_weight": 0.5, **VARIANTS[2]}),
-]
-
-
-@pytest.mark.parametrize(("stage", "family", "data", "labelled", "engine", "options"), LOSSES)
+])
 def test_losses_and_gradients_are_those_of_the_equations(masked_lms, stage, family, data, labelled, engine, options):
     """The template alone runs under the view's own module, too, and is never taken off labelled rows."""
     method = diffaug(masked_lms, family, stage=stage, engine=engine, **options)
-    _, trained = check(method, data, labelled)
+    oracle, batch = Oracle(method), batch_for(method, data, labelled)
+    expected, terms = oracle.terms(stage, data, labelled), method(batch)
+    assert {name: (term.weight, term.count) for name, term in terms.items()} == {
+        name: tuple(rest) for name, (_, *rest) in expected.items()}
+    assert method.counts(batch) == ({"nli": len(labelled["anchor"])} if labelled else {})
+    for name, (value, *_) in expected.items():
+        assert terms[name].value.item() == pytest.approx(value.item(), rel=1e-8, abs=1e-8)
+    total(terms).backward()
+    sum(weight * value for value, weight, _ in expected.values()).backward()
+    trained = set()
+    for name, weight in method.named_parameters():
+        theirs = oracle.own[name.replace(".base_layer", "")].grad
+        if weight.grad is None:
+            assert not weight.requires_grad or theirs is None or not theirs.any(), name
+            continue
+        assert weight.requires_grad
+        trained.add("module" if "lora_" in name or name.startswith("modules_of_views.") else name.partition(".")[0])
+        gradient = torch.zeros_like(weight) if theirs is None else theirs
+        assert (weight.grad - gradient).abs().max() < 1e-7 * max(1.0, float(gradient.abs().max())), name
     if stage == "prefix":
         parts = {"module", "classifier"} | ({"backbone", "head"} if "clip_frozen" in options else set())
         assert method.rates() == ({"backbone.": 0.0, "head.": 0.0} if "clip_frozen" in options else {})
@@ -216,7 +203,7 @@ def test_losses_and_gradients_are_those_of_the_equations(masked_lms, stage, fami
 def test_sizes_for_bert_base_are_those_that_are_published():
     """294,912 numbers at test, .3 % of the model; 14.78 million in training, with the network."""
     with torch.device("meta"):
-        encoder = PrefixEncoder(2 * DiffAugOptions().prefix_length, 768, 12, 0.1)
+        encoder = PrefixEncoder(2 * DiffAug.Options().prefix_length, 768, 12, 0.1)
         plain = encoder.plain()
         model = sum(weight.numel() for weight in BertModel(BertConfig()).parameters())
     trained = sum(weight.numel() for weight in encoder.parameters())
@@ -235,10 +222,7 @@ def test_a_prefix_has_dropout_of_its_own_for_each_row_and_the_model_keeps_its_ow
     assert method(batch)["nli"].value.item() != method(batch)["nli"].value.item()
 
 
-READ = [TEXTS[i] for i in (0, 1, 2, 3, 9)]
-
-
-def vectors_of(method, texts=READ):
+def vectors_of(method, texts):
     return live_encoder(method.inference(), "live").run(with_mask(method.backbone.folder, texts)).vectors
 
 
@@ -252,9 +236,9 @@ def near(vectors, expected):
 ], ids=str)
 def test_the_encoder_of_the_test_is_that_of_the_equations(masked_lms, options, slots):
     """And leaves the method as it was. Its export: test_method_contract.py, tests/training/runs/test_prompt_export.py."""
-    method = diffaug(masked_lms, "roberta", dropout=0.1, **options)
+    method, read = diffaug(masked_lms, "roberta", dropout=0.1, **options), [*TEXTS[:4], TEXTS[9]]
     state = {name: value.clone() for name, value in method.state_dict().items()}
-    assert near(vectors_of(method), Oracle(method).tested(READ)) and all(part.training for part in method.modules())
+    assert near(vectors_of(method, read), Oracle(method).tested(read)) and all(part.training for part in method.modules())
     assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
     tested = method.inference()
     assert tested.prompt.settings()["prefixes"] == slots and tested.pooler == "mask"

@@ -1,13 +1,12 @@
 """DiffCSE's whole loss under every option, its texts read one at a time; the counts of its log."""
 
 import copy
-from functools import cache
 from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, make, tokens, total
+from method_oracle import LIMIT, MemoryRows, _reference, batch_of, make, tokens, total
 from simcse_oracle import heads, info_nce
 from tiny_models import WORDS, masked_lm
 from transformers import AutoModelForMaskedLM
@@ -16,25 +15,18 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.tokens import corrective_lm, detections, replaced_tokens
 from stsbench.losses.tokens import masked_lm as guessed
 from stsbench.methods.diffcse.method import DiffCSE, ViewMaker
-from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.api.batch import IGNORED
 from stsbench.training.modules.backbone import load_backbone
 
-
-def distinct(count, seed=2, longest=8):
-    """Texts of 2 to `longest` words, none of them twice in a text, so that a changed copy tells what was changed."""
-    rng = np.random.default_rng(seed)
-    texts = [" ".join(rng.permutation(WORDS)[: rng.integers(1, longest + 1)]) for _ in range(count)]
-    return [text for text in texts if " " in text]
-
-
-TEXTS = distinct(80)
+DRAWS = np.random.default_rng(2)
+# of 2 to 8 words, none of them twice in a text, so that a changed copy tells what was changed
+TEXTS = [text for text in (" ".join(DRAWS.permutation(WORDS)[: DRAWS.integers(1, 9)]) for _ in range(80)) if " " in text]
 PAIRS = {"anchor": TEXTS[:3], "positive": TEXTS[4:7]}
 PLAIN = {"sentence": TEXTS[:4]}
 DATA = {"plain": PLAIN, "roberta": PLAIN, "documents": {"sentence": TEXTS[:9]}, "pairs": PAIRS,
         "quadruples": {**PAIRS, "negative": TEXTS[8:11], "negative2": TEXTS[12:15]}}
 MEANS = ["all", "attended", "attended_without_specials"]
-EDITS = {"edit_ratio": 0.4}
+EDITS, GUESSED = {"edit_ratio": 0.4}, {"task": "conditional_mlm", "mask_ratio": 0.4}
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +65,6 @@ def diffcse(folder, generator=None, *, dropout=0.0, **options):
     return method
 
 
-@cache
-def _read(folder):
-    return AutoModelForMaskedLM.from_pretrained(folder).double().eval()
-
-
 def normalised(rows):
     """Each column minus its mean over the standard deviation, as BatchNorm has it."""
     return (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt()
@@ -93,11 +80,12 @@ class Naive:
     def __init__(self, method, folder, generator=None):
         self.options, self.projector, self.auxiliary = method.options, method.projector, method.auxiliary
         self.folder, self.mask = folder, method.backbone.tokenizer.mask_token_id
-        self.encoder, self.generator = copy.deepcopy(_read(folder)).base_model, _read(generator or folder)
+        whole, self.generator = (_reference(AutoModelForMaskedLM, each) for each in (folder, generator or folder))
+        self.encoder = copy.deepcopy(whole).base_model
         self.encoder.load_state_dict(method.backbone.model.state_dict())
         self.counts = None  # right on replaced, replaced, right on original, original
         if self.auxiliary is not None:
-            self.discriminator = copy.deepcopy(_read(folder))
+            self.discriminator = copy.deepcopy(whole)
             if self.auxiliary.lm_head is not None:
                 stray = self.discriminator.load_state_dict(self.auxiliary.lm_head.parts.state_dict(), strict=False)
                 assert not stray.unexpected_keys
@@ -234,20 +222,18 @@ def test_the_loss_of_detection_and_correction(folder, generator, robertas, data,
     check(method, rows_of(folder, data), naive)
     right_replaced, replaced, right_original, original = naive.counts.tolist()
     assert min(replaced, original) > 0
+    every = replaced + original
     assert method.metrics() == {
-        "detection_accuracy": (right_replaced + right_original) / (replaced + original),
-        "replaced_accuracy": right_replaced / replaced, "original_accuracy": right_original / original,
-        "replaced_share": replaced / (replaced + original)}
+        "detection_accuracy": (right_replaced + right_original) / every, "replaced_share": replaced / every,
+        "replaced_accuracy": right_replaced / replaced, "original_accuracy": right_original / original}
     assert list(method.inputs()) == ([] if options.get("operators") == ["delete"] else ["generator"])
 
 
 @pytest.mark.parametrize(("data", "options"), [
-    *((data, {"task": "conditional_mlm", "mask_ratio": 0.4, **more}) for data, more in (
-        ("plain", {"condition": "raw"}), ("documents", {"sentence": "same+next", "contrastive": False}))),
+    ("plain", {**GUESSED, "condition": "raw"}), ("documents", {**GUESSED, "sentence": "same+next", "contrastive": False}),
     ("pairs", {"rtd_weight": 0, "view": "given"}),
-    *((data, {"rtd_weight": 0, "augmented_as": kind, **more}) for data, kind, more in (
-        ("quadruples", "positive", {"view": "given"}),
-        ("plain", "negative", {"operators": ["delete"], "projector": "none", **EDITS}))),
+    ("quadruples", {"rtd_weight": 0, "augmented_as": "positive", "view": "given"}),
+    ("plain", {"rtd_weight": 0, "augmented_as": "negative", "operators": ["delete"], "projector": "none", **EDITS}),
 ], ids=str)
 def test_the_loss_without_a_detector(folder, generator, data, options):
     """Masked words guessed, no auxiliary term at all, or the changed sentence as a further view."""
@@ -269,18 +255,17 @@ def test_padding_is_part_of_the_mean_over_all_positions_only(folder, generator):
         assert same == (mean != "all") and (long["rtd"].count - short["rtd"].count) == (2 * 4 * 5 if mean == "all" else 0)
 
 
-def test_a_next_sentence_or_a_mask_token_that_is_missing_is_refused_where_it_is_needed(folder):
+def test_what_is_missing_where_it_is_needed_or_of_another_width_is_refused(folder, generator):
+    """A next sentence, a mask token; vectors of another width than the discriminator's."""
     with pytest.raises(StsbenchError):
         diffcse(folder, sentence="next").views(rows_of(folder, "documents").at([0, 8]), np.random.default_rng(0))
     bare = load_backbone(folder, "bare", max_length=LIMIT)
     bare.name, bare.tokenizer.mask_token = "bare", None
     for operator in ("replace", "insert"):
         with pytest.raises(StsbenchError, match=rf"options\.operators {operator} needs a mask token, .* bare has none"):
-            ViewMaker(bare, DiffCSEOptions(operators=["delete", operator]))
-    assert ViewMaker(bare, DiffCSEOptions(operators=["delete"])) and ViewMaker(bare, DiffCSEOptions(rtd_weight=0))
+            ViewMaker(bare, DiffCSE.Options(operators=["delete", operator]))
+    assert ViewMaker(bare, DiffCSE.Options(operators=["delete"])) and ViewMaker(bare, DiffCSE.Options(rtd_weight=0))
 
-
-def test_vectors_of_another_width_than_the_discriminator_s_are_refused(folder, generator):
     method = diffcse(folder, generator, projector="none")
     method.backbone.pooled = lambda ids, mask: torch.zeros(len(ids), 15, dtype=torch.float64)
     with pytest.raises(StsbenchError):

@@ -25,7 +25,6 @@ from tiny_models import sentences
 
 from stsbench import load_encoder
 from stsbench.encoders.prompt.template import with_full_stop
-from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.training.api.batch import Shares
@@ -37,7 +36,6 @@ from stsbench.training.rows.batches import to_batch
 MTEB = Path(__file__).resolve().parents[3] / "shared" / "published" / "mteb_sts.tsv.gz"
 SCALE = 3.0
 LORA = {"rank": 2, "alpha": 2 * SCALE, "dropout": 0.0}
-NEXT = {"predict": "previous", "mask_token": "_", "probability": 0.5}
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
@@ -116,7 +114,7 @@ def plain_rows(folder):
 def test_loss_vectors_and_gradients_are_those_of_a_loop(folder):
     backbone = backbone_of(folder)
     whole, read = causal_lm(folder, backbone)
-    method = MaskedLM(backbone, MaskedLM.Options(**NEXT)).double()
+    method = MaskedLM(backbone, MaskedLM.Options(predict="previous", mask_token="_", probability=0.5)).double()
     batch = batch_of(method, plain_rows(folder))
     losses = []
     for ids, labels, mask in zip(batch.ids, batch.extra["mlm_labels"], batch.mask, strict=True):
@@ -194,48 +192,40 @@ def test_a_recipe_has_the_scores_of_its_model_in_mteb_s_results():
 
 TEMPLATE = 'This sentence : "{}" means in one word:"'
 CUT = 6
-ROWS = {
-    "anchor": ["the cat runs home today , and sleeps", 'is it "so" ?', "a dog"],
-    "positive": ["a cat runs", "so it is", "one dog ."], "negative": ["no cat runs", "it is not so", "a cow"],
-}
+ROWS = {"anchor": ["the cat runs home today , and sleeps", 'is it "so" ?', "a dog"],
+        "positive": ["a cat runs", "so it is", "one dog ."], "negative": ["no cat runs", "it is not so", "a cow"]}
 
 
-def method_of(folder, pooler="last", **options):
-    backbone = backbone_of(folder, pooler, CUT, bidirectional=False)
-    return SimCSE(backbone, SimCSE.Options(**{"view": "given", "head": "none", "template": TEMPLATE, **options})).double()
-
-
-def changed(folder, method):
-    """transformers' own model in float64, with the changes added by hand, and its tokenizer."""
+def templated(folder, **options):
+    """The method; transformers' own model in float64, with the changes added by hand; its tokenizer."""
+    backbone = backbone_of(folder, "last", CUT, bidirectional=False)
     plain = hf.AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
-    add_changes(plain, method.backbone)
-    return plain, hf.AutoTokenizer.from_pretrained(folder)
+    add_changes(plain, backbone)
+    chosen = SimCSE.Options(**{"view": "given", "head": "none", "template": TEMPLATE, **options})
+    return SimCSE(backbone, chosen).double(), plain, hf.AutoTokenizer.from_pretrained(folder)
 
 
 def test_loss_and_gradients_are_those_of_a_loop(folder):
     """Each text is cut, decoded, put into the template and read alone, its last state compared with all others'."""
-    method = method_of(folder)
-    plain, words = changed(folder, method)
+    method, plain, words = templated(folder)
 
     def vector(text):
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
-        ids = torch.tensor([words(f'This sentence : "{cut}" means in one word:"')["input_ids"]])
+        ids = torch.tensor([words(TEMPLATE.replace("{}", cut))["input_ids"]])
         return plain(input_ids=ids).last_hidden_state[0, -1]
 
     expected = info_nce(*(torch.stack([vector(text) for text in texts]) for texts in ROWS.values()))
     check(method, batch_of(method, MemoryRows(folder, ROWS)), expected, plain)
-    with pytest.raises(StsbenchError, match=r"options\.template is read at its last token"):
-        method_of(folder, "mean")
 
 
 def test_anchor_and_positive_of_one_pass_are_those_of_a_loop(folder):
     """The last token is the anchor, the end of an earlier word of the template the positive."""
-    method = method_of(folder, view="dropout", template='The "{}" means a word, it is as', positive_word="word")
-    plain, words = changed(folder, method)
+    template = 'The "{}" means a word, it is as'
+    method, plain, words = templated(folder, view="dropout", template=template, positive_word="word")
     anchors, positives = [], []
     for text in ROWS["anchor"]:
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
-        ids = words(f'The "{cut}" means a word, it is as')["input_ids"]
+        ids = words(template.replace("{}", cut))["input_ids"]
         place = next(at for at in range(len(ids)) if words.decode(ids[: at + 1]).endswith("word"))
         states = plain(input_ids=torch.tensor([ids])).last_hidden_state[0]
         anchors.append(states[-1])

@@ -16,9 +16,7 @@ from transformers import AutoModelForMaskedLM
 from stsbench import losses
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.cmlm.method import ConditionalMaskedLM
-from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.methods.declutr.method import DeCLUTR, least, sample_spans
-from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.training.api.batch import IGNORED
 from stsbench.training.modules.edits import mask_tokens
@@ -48,7 +46,7 @@ def cmlm(folder, pooler="mean", **options):
 
 
 def lists(ragged):
-    return [[int(value) for value in row] for row in ragged]
+    return [[*map(int, row)] for row in ragged]
 
 
 def naive_losses(folder, pooler, method, sources, masked, labels):
@@ -87,8 +85,8 @@ def test_loss_and_gradients_are_those_of_single_texts_in_either_engine(masked_lm
     for texts, copies, those in zip(guessed, masked, labels, strict=True):
         whole = [np.where(np.array(wanted) == IGNORED, ids, wanted) for ids, wanted in zip(copies, those, strict=True)]
         assert lists(whole) == tokens(folder, texts)
-    assert [lists(each) for each in views.tokens[: -len(labels)]] == [tokens(folder, FIRST), tokens(folder, NEXT)][
-        : len(views.tokens) - len(labels)]
+    plain = [lists(each) for each in views.tokens[: -len(labels)]]
+    assert plain == [tokens(folder, FIRST), tokens(folder, NEXT)][: len(plain)]
     weights = dict(method.backbone.model.named_parameters())
     theirs = dict(_reference(AutoModelForMaskedLM, folder).base_model.named_parameters())
     for engine in ("packed", "padded"):
@@ -116,9 +114,9 @@ def test_the_projections_start_as_transformers_draws_weights(masked_lms):
 def test_rows_that_another_one_follows_can_be_used_and_a_model_with_positions_of_its_own(masked_lms, tmp_path):
     folder, needs = masked_lms["bert"], ConditionalMaskedLM.needs
     every = documents(folder, range(len(TEXTS)))
-    assert np.flatnonzero(needs(ConditionalMaskedLMOptions()).usable(every)).tolist() == PAIRED
-    assert needs(ConditionalMaskedLMOptions(sentence="same")).usable is None
-    assert not any(needs(ConditionalMaskedLMOptions(sentence=which)).negatives for which in ("same", "next"))
+    assert np.flatnonzero(needs(ConditionalMaskedLM.Options()).usable(every)).tolist() == PAIRED
+    assert needs(ConditionalMaskedLM.Options(sentence="same")).usable is None
+    assert not any(needs(ConditionalMaskedLM.Options(sentence=which)).negatives for which in ("same", "next"))
     with pytest.raises(StsbenchError):
         cmlm(folder).views(documents(folder, [0, 3]), np.random.default_rng(0))
     other = build(tmp_path / "distil", "distilbert")
@@ -143,9 +141,7 @@ def within(count, trials, probability):
     return abs(count - trials * probability) <= 5 * math.sqrt(trials * probability * (1 - probability)) + 1e-9
 
 
-@pytest.mark.parametrize(("probability", "masked", "random"), [
-    (0.15, 0.8, 0.1), (0.3, 0.0, 0.0),
-])
+@pytest.mark.parametrize(("probability", "masked", "random"), [(0.15, 0.8, 0.1), (0.3, 0.0, 0.0)])
 def test_the_shares_of_masking(probability, masked, random):
     rng = np.random.default_rng(0)
     rows = [np.concatenate([[1], rng.integers(4, SIZE, 18), [2]]) for _ in range(3000)]
@@ -154,14 +150,12 @@ def test_the_shares_of_masking(probability, masked, random):
     assert np.array_equal(plain, rows)  # the argument stays as it was
     before, after, wanted = (np.concatenate(part) for part in (rows, copies, labels))
     chosen = wanted != IGNORED
-    ordinary, count = 18 * 3000, int(chosen.sum())
-    assert within(count, ordinary, probability)
+    count = int(chosen.sum())
+    assert within(count, 18 * 3000, probability)
     assert not chosen[np.isin(before, SPECIAL)].any()
     assert np.array_equal(wanted[chosen], before[chosen]) and np.array_equal(after[~chosen], before[~chosen])
-    hidden = int((after[chosen] == MASK).sum())
-    assert within(hidden, count, masked + random / SIZE)
-    same = int((after[chosen] == before[chosen]).sum())
-    assert within(same, count, 1 - masked - random + random / SIZE)
+    assert within(int((after[chosen] == MASK).sum()), count, masked + random / SIZE)
+    assert within(int((after[chosen] == before[chosen]).sum()), count, 1 - masked - random + random / SIZE)
     others = after[chosen & (after != MASK) & (after != before)]
     if random:
         actual = np.bincount(others, minlength=SIZE)
@@ -248,11 +242,10 @@ def spans_of(pairs):
     return [(a.start, a.stop, [(p.start, p.stop) for p in near]) for a, near in pairs]
 
 
-@pytest.mark.parametrize(("sampling", "anchors", "positives"), [
-    ("default", 4, 1), ("subsuming", 2, 2), ("adjacent", 1, 3)])
+@pytest.mark.parametrize(("sampling", "anchors", "positives"), [("default", 4, 1), ("subsuming", 2, 2), ("adjacent", 1, 3)])
 def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampling, anchors, positives):
     shape = {"anchors": anchors, "positives": positives, "l_min": 3, "l_max": 20, "sampling": sampling}
-    options, draws = DeCLUTROptions(**shape), NotedDraws(np.random.default_rng(anchors))
+    options, draws = DeCLUTR.Options(**shape), NotedDraws(np.random.default_rng(anchors))
     for n in [least(options), least(options) + 7, 3 * least(options)] * 20:
         draws.numbers = []
         assert spans_of(sample_spans(n, options, draws)) == naive_spans(n, draws.numbers, **shape)
@@ -261,7 +254,7 @@ def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampli
 def test_anchors_are_long_and_positives_short():
     """Beta(4, 2) has the mean 2/3, Beta(2, 4) 1/3: swapping them is the classic slip."""
     draws = np.random.default_rng(0)
-    pairs = [pair for _ in range(400) for pair in sample_spans(4096, DeCLUTROptions(), draws)]
+    pairs = [pair for _ in range(400) for pair in sample_spans(4096, DeCLUTR.Options(), draws)]
     anchors = np.mean([len(anchor) for anchor, _ in pairs])
     positives = np.mean([len(span) for _, near in pairs for span in near])
     assert anchors == pytest.approx(32 + 480 * 2 / 3, abs=15) and positives == pytest.approx(32 + 480 / 3, abs=12)
@@ -364,9 +357,9 @@ def test_without_mlm_nothing_is_masked_and_without_contrast_there_are_no_positiv
 
 def test_short_documents_have_no_spans_and_are_dropped():
     """2 anchors of less than 5 word pieces need 20. What a training says of it: tests/refusals/method-options.yaml."""
-    options = DeCLUTROptions(l_min=2, l_max=5)
+    options = DeCLUTR.Options(l_min=2, l_max=5)
     rows = SimpleNamespace(lengths=lambda role: np.array([20, 19, 21]), store=None)
     assert DeCLUTR.needs(options).usable(rows).tolist() == [True, False, True]
-    assert least(options) == 20 and least(DeCLUTROptions()) == 2048
+    assert least(options) == 20 and least(DeCLUTR.Options()) == 2048
     with pytest.raises(ValueError):
         sample_spans(19, options, np.random.default_rng(0))

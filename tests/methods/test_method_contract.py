@@ -55,11 +55,9 @@ TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
 ITS_OWN = {"diffcse-rtd": ("auxiliary.found", *STATISTICS)}
-STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
-STILL = {
-    "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
-    "ct": {"options.keep": "model1"},
-}
+STILL = {"diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax",
+                         "options.temperature": 0.5, "training.epsilon": 1e-3},  # or rounding is blown up
+         "ct": {"options.keep": "model1"}}
 
 
 @pytest.fixture(scope="module")

@@ -39,13 +39,6 @@ def add_noise(module, size):
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * size)
 
 
-def batch_for(method, folder, more_padding=0, texts=TEXTS):
-    """(a batch, the layers drawn for its texts or None)."""
-    batch = batch_of(method, MemoryRows(folder, {"sentence": texts}), more_padding=more_padding)
-    drawn = batch.by_row.get("layer")
-    return batch, None if drawn is None else drawn.flatten().int().tolist()
-
-
 def projected(method, vectors):
     for linear in (method.projector.inner, method.projector.outer):
         vectors = functional.gelu(vectors @ linear.weight.T + linear.bias)
@@ -62,10 +55,8 @@ def one_layer(c, h, temperature, with_vectors, skip=False):
     return -torch.stack(values).mean()
 
 
-ORACLES = {
-    "sg": lambda c, h, t: losses.consert(c, h, temperature=t), "opt1": lambda c, h, t: one_layer(c, h, t, True),
-    "opt2": lambda c, h, t: one_layer(c, h, t, False), "skip": lambda c, h, t: one_layer(c, h, t, False, True),
-}
+ORACLES = {"sg": lambda c, h, t: losses.consert(c, h, temperature=t), "opt1": lambda c, h, t: one_layer(c, h, t, True),
+           "opt2": lambda c, h, t: one_layer(c, h, t, False), "skip": lambda c, h, t: one_layer(c, h, t, False, True)}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +75,7 @@ def folders(tmp_path_factory):
 def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, options):
     folder = folders[family]
     method = sgopt(folder, **{"temperature": 0.05, **options})
-    batch, drawn = batch_for(method, folder, more_padding=2)
+    batch = batch_of(method, rows(folder, TEXTS), more_padding=2)
     for backbone in (method.backbone, method.reference.backbone):
         backbone.engine = engine
     terms, trained, chosen = method(batch), method.backbone.model, method.options
@@ -98,9 +89,9 @@ def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, o
     if chosen.objective == "sg-opt":
         expected = losses.sgopt(c, h, temperature=chosen.temperature)  # in loops: tests/losses
     else:
-        one = h[torch.arange(len(TEXTS)), torch.tensor(drawn) - chosen.first_layer]
+        one = h[torch.arange(len(TEXTS)), batch.by_row["layer"].flatten().long() - chosen.first_layer]
         expected = ORACLES["skip" if chosen.skip_negative else chosen.objective](c, one, chosen.temperature)
-    assert set(terms) == {"contrastive", "regulariser"} and (drawn is None) == (chosen.objective == "sg-opt")
+    assert set(terms) == {"contrastive", "regulariser"} and ("layer" in batch.by_row) == (chosen.objective != "sg-opt")
     assert abs(terms["contrastive"].value.item() - expected.item()) < 1e-8
     weights = [weight for weight in method.parameters() if weight.requires_grad]
     actual, theirs = (torch.autograd.grad(value, weights, materialize_grads=True, allow_unused=True)
@@ -112,7 +103,7 @@ def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, o
 
 def test_the_regulariser_is_the_sum_of_squared_differences(folders):
     method = sgopt(folders["bert"], moved=False, regulariser_weight=0.3)
-    batch, _ = batch_for(method, folders["bert"])
+    batch = batch_of(method, rows(folders["bert"], TEXTS))
     assert method(batch)["regulariser"].value.item() == 0
     add_noise(method.backbone, 0.02)
     term, start = method(batch)["regulariser"], dict(_reference(AutoModel, folders["bert"]).named_parameters())
@@ -127,7 +118,7 @@ def test_the_regulariser_is_the_sum_of_squared_differences(folders):
 
 def test_a_layer_of_each_kind_is_drawn_for_each_sentence(folders):
     method = sgopt(folders["bert"], objective="opt1", first_layer=1)
-    drawn = batch_for(method, folders["bert"], texts=TEXTS * 40)[1]
+    drawn = batch_of(method, rows(folders["bert"], TEXTS * 40)).by_row["layer"].flatten().tolist()
     assert set(drawn) == set(method.layers) == set(range(1, 4)) and min(map(drawn.count, set(drawn))) > 40
 
 

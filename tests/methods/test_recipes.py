@@ -25,7 +25,6 @@ from stsbench.training.recipes.recipes import default_recipe, find_recipe, recip
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "published"
-FOLDERS = [path.parent.name for path in (ROOT / "methods").glob("*/method.py")]
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
 
 
@@ -113,19 +112,16 @@ def test_scores_at_second_hand_are_those_of_the_list_that_they_were_read_from():
     assert count == 17
 
 
-OWN_ROWS = [  # papers, what their rows of a method are called, how many of them no recipe trains
-    ("simcse simcse-readme", "SimCSE", 0), ("diffaug promptbert-readme", "^Prompt", 0), ("esimcse-readme", "", 0),
-    ("diffaug diffaug-readme", "^DiffAug", 0), ("sarcse", "SARCSE", 0), ("consert consert-readme diffaug", "^ConSERT", 0),
-    ("consert simcse diffcse ct-readme sentence-transformers", "^CT|-CT$", 0), ("diffcse", "SG-OPT", 0),
-    ("mirror-bert-readme promcse-readme", "^Mirror-BERT", 0), ("simcse diffcse", "^IS-BERT", 0), ("angle-readme", "", 2),
-    ("pcl-readme", "", 0), ("declutr simcse diffcse sarcse", "^DeCLUTR", 4), ("infocse-readme", "", 1),
-    ("whitenedcse-readme", "", 1),
-]
-
-
 def test_the_rows_of_a_paper_are_trained_by_recipes():
     stated = pytest.importorskip("stsbench.leaderboard.reproduce.ways").resolve(publications(), ways())
-    for papers, pattern, count in OWN_ROWS:
+    for papers, pattern, count in (  # papers, what their rows of a method are called, how many of them no recipe trains
+        ("simcse simcse-readme", "SimCSE", 0), ("diffaug promptbert-readme", "^Prompt", 0), ("esimcse-readme", "", 0),
+        ("diffaug diffaug-readme", "^DiffAug", 0), ("sarcse", "SARCSE", 0), ("diffcse", "SG-OPT", 0), ("pcl-readme", "", 0),
+        ("consert consert-readme diffaug", "^ConSERT", 0), ("mirror-bert-readme promcse-readme", "^Mirror-BERT", 0),
+        ("consert simcse diffcse ct-readme sentence-transformers", "^CT|-CT$", 0), ("simcse diffcse", "^IS-BERT", 0),
+        ("declutr simcse diffcse sarcse", "^DeCLUTR", 4), ("angle-readme", "", 2), ("infocse-readme", "", 1),
+        ("whitenedcse-readme", "", 1),
+    ):
         rows = rows_of(papers.split(), lambda row, named=pattern: re.search(named, row.method))
         assert rows and sum(not stated[row.id].recipes for row in rows) == count, (papers, pattern)
 
@@ -226,23 +222,21 @@ def test_the_head_or_pooler_of_a_recipe_fits_and_diffaug_s_stages_are_as_long_as
 FIRST, LATER, PORT = 2, 3, 0
 
 
-def limit_of(method, name):
-    if method != "sbert":
-        return LATER + (40 if "large-released" in name and method == "consert" else 128 if method != "consert" else 64)
-    if "consert" in name:
-        return LATER + 64
-    return PORT + 64 if "flow" in name or "whitening" in name else FIRST + 128
-
-
 @pytest.mark.parametrize("method", ["sbert", "sg-opt", "is-bert", "consert"])
 def test_a_long_text_is_cut_where_the_code_cut_it(method):
     for name in recipe_names(method):
-        assert recipe(name, method).backbone.max_length == limit_of(method, name), name
+        if method != "sbert":
+            limit = LATER + (128 if method != "consert" else 40 if "large-released" in name else 64)
+        elif "consert" in name:
+            limit = LATER + 64
+        else:
+            limit = PORT + 64 if "flow" in name or "whitening" in name else FIRST + 128
+        assert recipe(name, method).backbone.max_length == limit, name
 
 
 def test_the_names_are_those_of_all_methods_and_an_editor_sees_them():
     classes = {find_method(name).attribute for name in METHODS}
-    assert len(METHODS) == len(FOLDERS) == 24
+    assert len(METHODS) == len([*(ROOT / "methods").glob("*/method.py")]) == 24
     assert {*methods.__all__} == classes == {name for name in dir(methods) if not name.startswith("_")}
     assert stsbench.methods is methods and "methods" in dir(stsbench)
     with pytest.raises(AttributeError, match=r"^module 'stsbench\.methods' has no attribute 'SimCES'$"):
@@ -251,14 +245,12 @@ def test_the_names_are_those_of_all_methods_and_an_editor_sees_them():
     assert sorted(re.findall(r" import \w+ as (\w+)", block[0])) == sorted(methods.__all__)
 
 
-def test_a_paper_s_name_is_the_class_of_its_options():
+def test_a_paper_s_name_is_the_class_of_its_options_and_other_options_are_refused():
     for method in METHODS:
         kind = getattr(methods, find_method(method).attribute)
         assert kind is options_class(method) is load_method(method).Options
         assert method_name(kind.model_construct()) == method  # unchecked: teachers have no default
 
-
-def test_options_of_no_method_are_refused():
     class SimCSEOptions(methods.SimCSE):
         pass
 

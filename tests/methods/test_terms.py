@@ -17,14 +17,7 @@ from two_processes import both_find, same_gradients, second_pass
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.angle.method import AnglE, check_scores
-from stsbench.methods.angle.options import AnglEOptions
 from stsbench.methods.cosent.method import CoSENT
-from stsbench.methods.diffaug.method import DiffAug
-from stsbench.methods.diffcse.method import DiffCSE
-from stsbench.methods.esimcse.method import ESimCSE
-from stsbench.methods.infocse.method import InfoCSE
-from stsbench.methods.pcl.method import PCL
-from stsbench.methods.sgopt.method import SGOPT
 from stsbench.methods.whitenedcse.method import WhitenedCSE
 from stsbench.training.api.batch import Shares
 from stsbench.training.recipes.methods import load_method
@@ -201,12 +194,12 @@ def test_gathered_otherwise_each_process_has_its_own_statistics_as_released(both
 
 
 def test_scores_that_in_batch_negatives_cannot_use_or_without_an_order_are_found(folder):
-    assert check_scores(AnglEOptions(), np.array([0.0, 1.0, 3.0]))[0] == 2
-    assert check_scores(AnglEOptions(), np.array([1.0, 0.0])) is None
-    assert check_scores(AnglEOptions(angle_weight=0), np.array([1.0, 1.0])) is None  # nothing is put in order
-    assert check_scores(AnglEOptions(), np.array([1.0, 1.0])) is not None
-    assert check_scores(AnglEOptions(ibn_weight=0), np.array([1.5, 0.0])) is None
-    assert AnglEOptions(format="labelled", label_scores={"a": 0, "b": 2}, ibn_weight=0)
+    assert check_scores(AnglE.Options(), np.array([0.0, 1.0, 3.0]))[0] == 2
+    assert check_scores(AnglE.Options(), np.array([1.0, 0.0])) is None
+    assert check_scores(AnglE.Options(angle_weight=0), np.array([1.0, 1.0])) is None  # nothing is put in order
+    assert check_scores(AnglE.Options(), np.array([1.0, 1.0])) is not None
+    assert check_scores(AnglE.Options(ibn_weight=0), np.array([1.5, 0.0])) is None
+    assert AnglE.Options(format="labelled", label_scores={"a": 0, "b": 2}, ibn_weight=0)
     texts, method = sentences(6, longest=9, seed=3), make(AnglE, folder)
     with pytest.raises(StsbenchError):  # of a foreign trainer, whose rows nobody looked at before
         batch_of(method, MemoryRows(folder, {"sentence1": texts[:3], "sentence2": texts[3:]}, values=[4.2, 0, 2.5]))
@@ -237,8 +230,8 @@ EFFECTS = [
     ("mlm", {"tied": False}), ("tsdae", {"delete": 0.1}), ("ct, in batch", {"learned_scale": False}),
     ("sbert, nli", {"bias": True}), ("sbert, nli", {"classifier_init": "truncated_normal"}),
     ("sbert, nli", {"test_pooler": "first_last:layer1"}), ("angle, triplets", {"cln_weight": 0.5}),
-    ("angle, triplets", {"cosine_scale": 3.0}),
-    ("angle, triplets", {"angle_scale": 3.0}), ("angle, triplets", {"test_pooler": "mean"}),
+    ("angle, triplets", {"cosine_scale": 3.0}), ("angle, triplets", {"angle_scale": 3.0}),
+    ("angle, triplets", {"test_pooler": "mean"}),
     ("whitenedcse", {"views": 2}), ("whitenedcse", {"reduce": "mean"}), ("whitenedcse", {"groups": 2}),
     ("whitenedcse", {"eps": 0.3}), ("whitenedcse", {"detach_matrix": False}), ("whitenedcse", {"repeat": {"rate": 0.5}}),
     ("diffcse, edits", {"detach": True}), ("diffcse, edits", {"replacement": "sampling"}),
@@ -288,31 +281,23 @@ def test_with_the_state_of_another_a_method_goes_on_as_that_one(folder, case):
     assert results[0] == results[1]
 
 
-TEXTS = sentences(6, longest=6, seed=3)
-QUEUE = {"size": 4, "momentum": 0.9, "start": "copy"}
-# method, options, pooler; the weights that are frozen and those that are trained, by the beginnings of their names (a
-# trained part may be inside a frozen one's name); whether the frozen part has dropout in training
-FROZEN_CASES = {
-    "pcl, own head": (PCL, {"peer": {"frozen": True, "head": "own"}}, "cls", ["peer.", "peer_head."], ["head."], True),
-    "sg-opt, released": (SGOPT, {"projection_width": 8, "reference_dropout": True, "freeze_embeddings": False}, "cls",
-                         ["reference."], ["projector.", "backbone.model.embeddings."], True),
-    "infocse": (InfoCSE, {"frozen_layers": 1}, "cls", ["auxiliary.frozen."],
-                ["auxiliary.head.", "auxiliary.lm_head."], False),
-    "infocse, large": (InfoCSE, {"frozen_layers": 1, "frozen_mode": "train"}, "cls", ["auxiliary.frozen."],
-                       ["auxiliary.head."], True),
-    "diffcse": (DiffCSE, {"generator": None}, "cls", ["changer."], ["auxiliary.", "projector."], True),
-    "esimcse": (ESimCSE, {"queue": QUEUE}, "cls", ["queue."], ["backbone.", "head."], False),
-    "diffaug, fixed prefix": (DiffAug, {"template": "the man : {} means [MASK] .", "prefix_length": 2,
-                                        "joint_trains": "model"}, "mask", ["modules_of_views."], ["backbone."], True),
-}
-
-
-@pytest.mark.parametrize("case", FROZEN_CASES)
-def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, case):
-    kind, options, pooler, frozen, trained, drops = FROZEN_CASES[case]
-    method = make(kind, folder, options, dropout=0.3, pooler=pooler)
+# the weights that are frozen and those that are trained, by the beginnings of their names (a trained part may be inside a
+# frozen one's name); whether the frozen part has dropout in training
+@pytest.mark.parametrize(("method", "options", "frozen", "trained", "drops"), [
+    ("pcl", {"peer": {"frozen": True, "head": "own"}}, ["peer.", "peer_head."], ["head."], True),
+    ("sg-opt", {"projection_width": 8, "reference_dropout": True, "freeze_embeddings": False}, ["reference."],
+     ["projector.", "backbone.model.embeddings."], True),
+    ("infocse", {"frozen_layers": 1}, ["auxiliary.frozen."], ["auxiliary.head.", "auxiliary.lm_head."], False),
+    ("infocse", {"frozen_layers": 1, "frozen_mode": "train"}, ["auxiliary.frozen."], ["auxiliary.head."], True),
+    ("diffcse", {"generator": None}, ["changer."], ["auxiliary.", "projector."], True),
+    ("esimcse", {"queue": {"size": 4, "momentum": 0.9, "start": "copy"}}, ["queue."], ["backbone.", "head."], False),
+    ("diffaug", {"template": "the man : {} means [MASK] .", "prefix_length": 2, "joint_trains": "model"},
+     ["modules_of_views."], ["backbone."], True),
+])
+def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, method, options, frozen, trained, drops):
+    method = make(load_method(method), folder, options, dropout=0.3, pooler="mask" if "template" in options else "cls")
     method.start_stage(type(method.options).stages[-1])
-    batch = batch_of(method, MemoryRows(folder, {"sentence": TEXTS}))
+    batch = batch_of(method, MemoryRows(folder, {"sentence": sentences(6, longest=6, seed=3)}))
     total(method(batch)).backward()
     named = dict(method.named_parameters())
     kept = {name: weight for name, weight in named.items() if name.startswith(tuple(frozen))}
@@ -328,6 +313,21 @@ def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, case):
 WHITENED = {"groups": 8, "eps": 0.2}
 
 
+@pytest.mark.parametrize(("method", "options", "needed"), [
+    ("simcse", {}, True), ("simcse", {"mlm_weight": 0.1}, True), ("simcse", {"encoders": 2}, True),
+    ("simcse", {"fixed_dropout_mask": True}, False), ("simcse", {"mlm_weight": 0.1, "mlm_in_place": True}, False),
+    ("simcse", {"repeat": {}}, False), ("simcse", {"view": "given"}, False), ("simcse", {"view": "next"}, False),
+    ("consert", {}, False), ("consert", {"views": ("none", "none"), "rates": (None, None)}, True),
+    ("consert", {"setting": "sup"}, False),
+    ("consert", {"setting": "joint", "joint_views": ("none", "none"), "joint_rates": (None, None)}, True),
+    ("mirror-bert", {"span_chars": 0}, True), ("mirror-bert", {"span_chars": 0, "drophead": 0.1}, False),
+    ("mirror-bert", {}, False), ("whitenedcse", {"repeat": {"rate": 0.6}}, False),
+])
+def test_dropout_is_needed_where_the_views_are_one_text_twice(method, options, needed):
+    kind = load_method(method)
+    assert kind.needs(kind.Options(**options)).dropout == needed
+
+
 def whitened_batch(method, folder, count=11, **more):
     return batch_of(method, MemoryRows(folder, {"sentence": sentences(60, longest=9, seed=7)[:count]}), **more)
 
@@ -340,7 +340,6 @@ def test_views_that_shuffling_distorts_need_no_dropout(folder):
         method = make(WhitenedCSE, folder, options)
         first, second = method.view_vectors(whitened_batch(method, folder, 17))
         assert bool(((first - second).norm(dim=1) > 1e-5).all()) == alone
-    assert not WhitenedCSE.needs(WhitenedCSE.Options(repeat={"rate": 0.6})).dropout
 
 
 def test_permutations_are_drawn_with_the_views_and_by_nothing_else(folder):

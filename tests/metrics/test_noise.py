@@ -9,12 +9,7 @@ from scipy import stats
 
 from stsbench.metrics.moderation import df_of_two
 from stsbench.metrics.noise import Noise, Scores, degrees_of_freedom, difference_over_seeds
-from stsbench.metrics.power import (
-    Measurement,
-    detectable_difference,
-    difference_power,
-    few_items,
-)
+from stsbench.metrics.power import Measurement, detectable_difference, difference_power, few_items
 from stsbench.metrics.ranks import significantly_different
 
 A, B = np.array([70.1, 71.0, 70.4, 70.2]), np.array([69.1, 70.3, 69.2, 69.3])
@@ -22,8 +17,7 @@ A, B = np.array([70.1, 71.0, 70.4, 70.2]), np.array([69.1, 70.3, 69.2, 69.3])
 
 def compared(paired: bool, a: np.ndarray = A, b: np.ndarray = B):
     """Without noise of the items, as t tests have none."""
-    draws = 20000
-    return difference_over_seeds(a, b, np.full(draws, a.mean()), np.full(draws, b.mean()), paired=paired)
+    return difference_over_seeds(a, b, np.full(20_000, a.mean()), np.full(20_000, b.mean()), paired=paired)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -107,9 +101,7 @@ def test_a_block_of_pairs_is_the_pairs_one_by_one() -> None:
         assert np.allclose(block[at], noise.drawn(np.asarray(j), np.array([i]))[0])
 
 
-@pytest.mark.parametrize(("df", "size"), [
-    (1.0, 0.0), (1.0, 9.0), (2.5, 1.0), (900.0, 5.1), (inf, 0.3),
-])
+@pytest.mark.parametrize(("df", "size"), [(1.0, 0.0), (1.0, 9.0), (2.5, 1.0), (900.0, 5.1), (inf, 0.3)])
 def test_power_is_that_of_the_textbook_test(df: float, size: float) -> None:
     if df == inf:
         critical = stats.norm.ppf(0.975)
@@ -161,8 +153,6 @@ def test_the_rule_on_few_items(n: int, half: float | None, points: bool, few: bo
 
 def test_the_sentence_on_few_items() -> None:
     several = [Measurement("a", 12, 31.0), Measurement("b", 1379, 2.0), Measurement("c", 40, 20.0)]
-    assert few_items(several) == (
-        "Few items (2 tasks of 12 to 40): the 95 % intervals are ±20 to 31 points, and smaller differences would often be "
-        "missed."
-    )
+    assert few_items(several) == ("Few items (2 tasks of 12 to 40): the 95 % intervals are ±20 to 31 points, and smaller "
+                                  "differences would often be missed.")
     assert "is ±0.4 points" in few_items([Measurement("a", 12, 0.4)])

@@ -11,21 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from stsbench.metrics.aggregation import (
-    OverTasks,
-    chance_of_same_order,
-    difference_over_tasks,
-    mean_over_prompts,
-    mean_over_tasks,
-    spread,
-)
-from stsbench.metrics.equivalence import (
-    Equivalence,
-    equivalence,
-    equivalence_over_seeds,
-    from_deviations,
-    verdict,
-)
+from stsbench.metrics import aggregation
+from stsbench.metrics.aggregation import chance_of_same_order, difference_over_tasks, mean_over_prompts, spread
+from stsbench.metrics.equivalence import Equivalence, equivalence, equivalence_over_seeds, from_deviations, verdict
 from stsbench.metrics.noise import deviations_over_seeds, difference_over_seeds
 from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
 
@@ -75,14 +63,6 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
-SHARES = (np.arange(20_000) + 0.5) / 20_000
-
-
-def student(error: float, df: float) -> np.ndarray:
-    """Sizes of deviations that are exactly Student's: quantiles, an equal share of the probability apart."""
-    return error * np.abs(stats.t.ppf(SHARES, df))
-
-
 def test_a_published_example() -> None:
     """Lakens 2017 (Social Psychological and Personality Science 8, 355-362), data of Moery & Calin-Jageman 2016: means 5.25
     and 5.22, standard deviations .95 and .83, n 95 and 89, bounds d = .43: t(182) = -2.69, p = .004."""
@@ -90,7 +70,8 @@ def test_a_published_example() -> None:
     error = pooled * (1 / 95 + 1 / 89) ** 0.5
     margin = 0.43 * pooled
     assert (0.03 - margin) / error == pytest.approx(-2.69, abs=0.005)
-    test = from_deviations(5.25 - 5.22, student(error, 182), margin)
+    # sizes of deviations that are exactly Student's: quantiles, an equal share of the probability apart
+    test = from_deviations(5.25 - 5.22, error * np.abs(stats.t.ppf((np.arange(20_000) + 0.5) / 20_000, 182)), margin)
     assert test is not None and round(test.p, 3) == 0.004 and test.p == test.p_high
     low, high = (stats.ttest_ind_from_stats(5.25 + bound, 0.95, 95, 5.22, 0.83, 89, alternative=end).pvalue
                  for bound, end in ((margin, "greater"), (-margin, "less")))
@@ -169,9 +150,9 @@ A, B = np.array([72.4, 80.6, 75.6, 85.4, 79.0, 82.0, 77.2]), np.array([75.1, 76.
 
 
 def test_the_interval_is_scipys() -> None:
-    over = mean_over_tasks(A)
+    over = aggregation.mean_over_tasks(A)
     assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(A, 0).confidence_interval())
-    assert over == OverTasks(7, pytest.approx(A.mean()), pytest.approx(stats.tstd(A)), over.low, over.high)
+    assert over == aggregation.OverTasks(7, pytest.approx(A.mean()), pytest.approx(stats.tstd(A)), over.low, over.high)
     paired = difference_over_tasks(A, B)
     assert (paired.low, paired.high) == pytest.approx(stats.ttest_rel(A, B).confidence_interval())
     assert difference_over_tasks(B, A).high == pytest.approx(-paired.low)
@@ -193,7 +174,7 @@ def test_no_order_and_too_few_tasks_have_none() -> None:
     same = difference_over_tasks(A, A + 1e-12)  # rounding has no sign
     assert (same.value, same.low, same.high, same.same_order) == (0, 0, 0, None)
     assert difference_over_tasks(np.array([1.0, 2, 3]), np.array([2.0, 1, 3])).same_order is None
-    two = mean_over_tasks(A[:2])
+    two = aggregation.mean_over_tasks(A[:2])
     assert (two.value, two.low, two.sd) == (pytest.approx(76.5), None, None)
     assert two.why == "2 tasks cannot show how much tasks differ: 3 are needed"
     assert difference_over_tasks(A[:1], B[:1]).why.startswith("1 task cannot")

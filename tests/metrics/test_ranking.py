@@ -8,27 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_matrix
 from scipy.stats import rankdata
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    f1_score,
-    label_ranking_average_precision_score,
-    roc_auc_score,
-)
+from sklearn import metrics as library
 
-from stsbench.metrics import ranking as module
+from stsbench.metrics import matching, ranking
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.matching import (
-    CRITERIA,
-    Cuts,
-    average_precision,
-    criterion,
-    matching_draws,
-    matching_influences,
-    matching_scores,
-    roc_auc,
-    threshold_interval,
-)
+from stsbench.metrics.matching import CRITERIA, criterion, matching_draws, matching_scores
 from stsbench.metrics.ranking import hit, recall, reciprocal_rank, relevant_ranks
 
 SMALL = st.integers(-2, 2).map(float)
@@ -104,8 +88,8 @@ def test_vectors_of_one_direction_tie_whatever_their_lengths_and_order(corpus, l
 def test_more_queries_and_relevant_texts_than_fit_at_a_time(monkeypatch):
     queries, corpus, relevant, own = data(most=30)
     want, _ = relevant_ranks(queries, corpus, relevant, own)
-    monkeypatch.setattr(module, "_QUERIES", 6)
-    monkeypatch.setattr(module, "_PAIRS", 5)
+    monkeypatch.setattr(ranking, "_QUERIES", 6)
+    monkeypatch.setattr(ranking, "_PAIRS", 5)
     assert relevant_ranks(queries, corpus, relevant, own, block=40)[0].tolist() == want.tolist()
 
 
@@ -125,7 +109,7 @@ def test_mrr_of_one_relevant_text_is_scikit_learns():
     queries, corpus, _, _ = data(seed=6)
     relevant = [[i] for i in range(20)]
     ranks, query = relevant_ranks(queries, corpus, relevant)
-    want = label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
+    want = library.label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
     assert reciprocal_rank(ranks, query).mean() == pytest.approx(want)
 
 
@@ -141,16 +125,16 @@ def pairs(n, seed, ties=False, share=0.4):
 def test_influences_are_what_a_pairs_weight_moves_a_score_by(ties):
     n, step = 40, 1e-5
     similarity, label = pairs(n, 1, ties)
-    cuts = Cuts(similarity, label)
+    cuts = matching.Cuts(similarity, label)
     best = {name: int(np.argmax(criterion(name, *cuts.counts()))) for name in CRITERIA}
 
     def scores(weights):
         counts = cuts.counts(weights)
-        return {"ap": average_precision(*counts), "auc": roc_auc(*counts),
+        return {"ap": matching.average_precision(*counts), "auc": matching.roc_auc(*counts),
                 **{name: criterion(name, *counts)[best[name]] for name in CRITERIA}}
 
     moved = [scores(1 + sign * step * np.eye(n)[i]) for i in range(n) for sign in (1, -1)]
-    for name, values in matching_influences(similarity, label).items():
+    for name, values in matching.matching_influences(similarity, label).items():
         naive = [n * (moved[2 * i][name] - moved[2 * i + 1][name]) / (2 * step) for i in range(n)]
         np.testing.assert_allclose(values, naive, atol=1e-6)
         assert abs(values.mean()) < 1e-12
@@ -161,12 +145,12 @@ def test_scores_are_those_of_scikit_learn_and_of_a_loop_over_thresholds(n, ties)
     for seed in range(2):
         similarity, label = pairs(n, seed, ties)
         scores = matching_scores(similarity, label)
-        assert scores.ap == pytest.approx(average_precision_score(label, similarity), abs=1e-12)
-        assert scores.auc == pytest.approx(roc_auc_score(label, similarity), abs=1e-12)
+        assert scores.ap == pytest.approx(library.average_precision_score(label, similarity), abs=1e-12)
+        assert scores.auc == pytest.approx(library.roc_auc_score(label, similarity), abs=1e-12)
         cuts = [*np.unique(similarity), similarity.max() + 1]
-        assert scores.f1 == pytest.approx(max(f1_score(label, similarity >= t, zero_division=0) for t in cuts))
-        assert scores.accuracy == pytest.approx(max(accuracy_score(label, similarity >= t) for t in cuts))
-        for name, of in (("f1", f1_score), ("accuracy", accuracy_score)):
+        assert scores.f1 == pytest.approx(max(library.f1_score(label, similarity >= t, zero_division=0) for t in cuts))
+        assert scores.accuracy == pytest.approx(max(library.accuracy_score(label, similarity >= t) for t in cuts))
+        for name, of in (("f1", library.f1_score), ("accuracy", library.accuracy_score)):
             reached = of(label, similarity >= getattr(scores, f"{name}_threshold"))
             assert reached == pytest.approx(getattr(scores, name))
 
@@ -186,10 +170,10 @@ def test_draws_are_the_scores_of_the_drawn_pairs():
     threshold = {name: getattr(matching_scores(similarity, label), f"{name}_threshold") for name in CRITERIA}
     for i, weights in enumerate(counts.astype(int)):
         drawn = similarity.repeat(weights), label.repeat(weights)
-        assert draws.ap[i] == pytest.approx(average_precision_score(drawn[1], drawn[0]))
-        assert draws.auc[i] == pytest.approx(roc_auc_score(drawn[1], drawn[0]))
-        assert draws.f1[i] == pytest.approx(f1_score(drawn[1], drawn[0] >= threshold["f1"]))
-        assert draws.accuracy[i] == pytest.approx(accuracy_score(drawn[1], drawn[0] >= threshold["accuracy"]))
+        assert draws.ap[i] == pytest.approx(library.average_precision_score(drawn[1], drawn[0]))
+        assert draws.auc[i] == pytest.approx(library.roc_auc_score(drawn[1], drawn[0]))
+        assert draws.f1[i] == pytest.approx(library.f1_score(drawn[1], drawn[0] >= threshold["f1"]))
+        assert draws.accuracy[i] == pytest.approx(library.accuracy_score(drawn[1], drawn[0] >= threshold["accuracy"]))
     assert {name: len(shifts) for name, shifts in draws.shifts.items()} == {"f1": 12, "accuracy": 12}
 
 
@@ -208,7 +192,7 @@ def test_the_interval_of_a_threshold_covers_the_true_one():
         similarity = rng.normal(0.3, 0.1, 150) + 0.2 * label
         draws = matching_draws(similarity, label, [resample_counts(150, 200, (number,))])
         threshold = matching_scores(similarity, label).accuracy_threshold
-        low, high = threshold_interval(threshold, draws.shifts["accuracy"])
+        low, high = matching.threshold_interval(threshold, draws.shifts["accuracy"])
         inside, widths = inside + (low <= 0.4 <= high), [*widths, high - low]
     assert inside >= 35 and np.mean(widths) < 0.15
-    assert threshold_interval(0.4, np.zeros(30)) is None
+    assert matching.threshold_interval(0.4, np.zeros(30)) is None

@@ -15,19 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
-from stsbench.metrics import paired, ranks
+from stsbench.metrics import moderation, paired, ranks
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.moderation import (
-    NO_PRIOR,
-    VariancePrior,
-    df_of_two,
-    inverse_trigamma,
-    moderated,
-    outlying,
-    prior_of_rows,
-    redrawn,
-    variance_prior,
-)
+from stsbench.metrics.moderation import NO_PRIOR, VariancePrior, df_of_two, moderated, variance_prior
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.ranks import letters, rank_intervals, significant_in_all, significantly_different, tiers
@@ -228,7 +218,7 @@ def test_tiers_are_those_of_a_loop_over_rows(data):
 
 def test_inverse_trigamma():
     for x in (1e-4, 0.1, 0.5, 3.7, 50.0, 1e5):
-        assert inverse_trigamma(float(special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
+        assert moderation.inverse_trigamma(float(special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
 
 
 def drawn_from(df, variance, each, rng):
@@ -277,19 +267,18 @@ def test_two_sides_err_in_five_percent_whatever_their_noise(count):
 def test_a_row_of_another_kind_stands_for_itself():
     rng = np.random.default_rng(0)
     each = np.full(17, 2.0)
-    plain = [outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]
+    plain = [moderation.outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]
     assert np.mean(plain) < 0.15
     odd = np.r_[9.0, 0.09 * stats.chi2.ppf((np.arange(16) + 0.5) / 16, 2) / 2]
-    assert np.flatnonzero(outlying(odd, each)).tolist() == [0]
+    assert np.flatnonzero(moderation.outlying(odd, each)).tolist() == [0]
 
 
-@pytest.mark.parametrize(
-    ("prior", "df"), [(VariancePrior(3.0, 2.0, inf), 5.0), (VariancePrior(inf, 2.0, 9.0), 9.0), (NO_PRIOR, 2.0)]
-)
+@pytest.mark.parametrize(("prior", "df"), [
+    (VariancePrior(3.0, 2.0, inf), 5.0), (VariancePrior(inf, 2.0, 9.0), 9.0), (NO_PRIOR, 2.0)])
 def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior, df):
     variances, each = np.array([1.0]), np.array([2.0])
     rng = np.random.default_rng(1)
-    spread = redrawn(variances, each, np.full(1, prior.df), prior, 4000, rng)[0]
+    spread = moderation.redrawn(variances, each, np.full(1, prior.df), prior, 4000, rng)[0]
     expected = moderated(variances, each, np.full(1, prior.df), prior)[0]
     deviates = rng.standard_normal(4000) * np.sqrt(spread / expected)
     assert stats.kstest(deviates, stats.t(df).cdf).pvalue > 0.01
@@ -297,8 +286,8 @@ def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior, df):
 
 def test_two_rows_and_few_of_unequal_numbers_of_seeds_stand_for_themselves():
     for variances, df in (([1.0, 0.1], [1.0, 9.0]), ([1.0, 0.9], [2.0, 2.0]), ([1.0, 0.9, 1.1], [1.0, 2.0, 2.0])):
-        prior, prior_df, outliers = prior_of_rows(np.array(variances), np.array(df))
+        prior, prior_df, outliers = moderation.prior_of_rows(np.array(variances), np.array(df))
         assert prior is NO_PRIOR and not prior_df.any() and not outliers.any()
     for variances, df in (([1.0, 0.9, 1.1], [2.0] * 3), ([1.0, 0.9, 1.1, 0.8, 1.0], [1.0, 2.0, 2.0, 2.0, 4.0])):
-        prior, prior_df, _ = prior_of_rows(np.array(variances), np.array(df))
+        prior, prior_df, _ = moderation.prior_of_rows(np.array(variances), np.array(df))
         assert isinf(prior.df) and np.isinf(prior_df).all()

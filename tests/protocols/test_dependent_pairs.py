@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clirun import place, refuses  # noqa: F401 - a fixture
 
 from stsbench import compare, evaluate, score
 from stsbench.comparison.comparability import measured
@@ -17,11 +18,6 @@ from stsbench.evaluation.run_file import load_records
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard" / "measured"
 WORDS = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def write(name, references, each):
@@ -54,7 +50,7 @@ def width(rows):
     return row.high - row.low
 
 
-def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_texts(home):
+def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_texts():
     write("shared.csv", 20, 10)
     result = run("tfidf", "shared.csv")
     item = records(result.folder)["shared.csv"]
@@ -71,7 +67,7 @@ def test_pairs_of_own_that_share_sentences_have_wider_intervals_without_their_te
     assert "pairs that share a sentence count as dependent" in result.report()
 
 
-def test_a_difference_is_stretched_by_its_own_factor(home):
+def test_a_difference_is_stretched_by_its_own_factor():
     write("shared.csv", 20, 10)
     sides = [run(model, "shared.csv") for model in ("tfidf", "char-ngrams")]
     a, b = (records(side.folder)["shared.csv"] for side in sides)
@@ -86,7 +82,7 @@ def test_a_difference_is_stretched_by_its_own_factor(home):
     assert "Pairs that share a sentence count as dependent." in compare(*sides, resamples=200).report()
 
 
-def test_pairs_that_all_share_one_sentence_have_no_interval_and_it_is_said(home):
+def test_pairs_that_all_share_one_sentence_have_no_interval_and_it_is_said():
     write("star.csv", 1, 40)
     sides = [run(model, "star.csv") for model in ("tfidf", "char-ngrams")]
     [note] = records(sides[0].folder)["star.csv"].observed().names["notes"]
@@ -104,8 +100,7 @@ def test_the_catalogs_sentences_are_known_to_records_of_before():
     assert 1.6 < width(now) / width(before) < 2
     assert rescored(item.path, item.record.model_copy(update={"scores": before}))[1] == now
     edited = [row.model_copy(update={"high": row.high + 0.01}) for row in before]
-    with pytest.raises(StsbenchError, match="was edited"):
-        rescored(item.path, item.record.model_copy(update={"scores": edited}))
+    refuses(StsbenchError, "was edited", rescored, item.path, item.record.model_copy(update={"scores": edited}))
 
 
 def test_an_average_joins_the_sentences_of_its_tasks():
@@ -149,7 +144,7 @@ OWN_KINDS = {"pairs": ("sentence1,sentence2,label", labelled), "triplets": ("anc
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
-def test_labelled_pairs_and_triplets_that_share_texts_count_as_dependent(home, kind):
+def test_labelled_pairs_and_triplets_that_share_texts_count_as_dependent(kind):
     Path("own.csv").write_text(grouped_rows(*OWN_KINDS[kind]))
     result = evaluate("lexical:tfidf", protocol=f"{kind}:own.csv", output="run", resamples=200)
     (record,), (item,) = result.records, records_in(result.folder)
@@ -212,7 +207,7 @@ def test_regression_records_of_before_are_read_and_have_the_intervals_of_today()
                 assert influences[None, None, row.metric].score == pytest.approx(row.value, abs=1e-5)
 
 
-def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other(home):
+def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other():
     """As records of before do not: half of the dependence would be none, and the interval too narrow."""
     Path("own.csv").write_text(grouped_rows(*OWN_KINDS["triplets"]))
     runs = [evaluate(f"lexical:{model}", triplets="own.csv", output=model, resamples=0)
@@ -227,7 +222,7 @@ def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other(hom
         np.testing.assert_allclose(one, other)
 
 
-def test_a_comparison_names_what_differs_between_encoders_of_one_name(home):
+def test_a_comparison_names_what_differs_between_encoders_of_one_name():
     """A cut or another limit is no part of what an encoder is called."""
     write("plain.csv", 30, 1)
     runs = [evaluate("minilm", sts="plain.csv", **more, output=f"m{number}", resamples=0)

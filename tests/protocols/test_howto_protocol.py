@@ -58,12 +58,10 @@ def test_the_page_s_commands_run(installed):
     assert 0 < record.scores[0].value <= 100 and record.scores[0].n == half.scores[0].n
 
 
-PAIRS = "sentence1,sentence2,score\na red cat,a red cat,5\na dog,a dog,3\na man,the park,0\nbig,blue food,1\n"
-
-
 def test_a_file_of_the_user_s_own_is_read(installed):
     _, command = blocks("sh")
-    (installed / "pairs.csv").write_text(PAIRS, "utf-8")
+    pairs = "sentence1,sentence2,score\na red cat,a red cat,5\na dog,a dog,3\na man,the park,0\nbig,blue food,1\n"
+    (installed / "pairs.csv").write_text(pairs, "utf-8")
     done = run(command)
     assert done.exception is None and not done.return_value, (done.output, done.exception)
     (_, record), = load_records(installed / "own")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import place  # noqa: F401 - a fixture
+from clirun import place, refuses  # noqa: F401 - a fixture
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics.pairwise import paired_cosine_distances
@@ -27,18 +27,16 @@ def texts(n, seed):
     return [" ".join(rng.choice(WORDS, 5)) for _ in range(n)]
 
 
-PAIRS = [
-    {"sentence1": a, "sentence2": " ".join([*a.split()[:3], "now"]) if i % 3 == 0 else b, "label": int(i % 3 == 0),
-     "subset": ("one", "two")[i % 2]} for i, (a, b) in enumerate(zip(texts(40, 0), texts(40, 1), strict=True))
-]
+PAIRS = [{"sentence1": a, "sentence2": " ".join([*a.split()[:3], "now"]) if i % 3 == 0 else b, "label": int(i % 3 == 0),
+          "subset": ("one", "two")[i % 2]} for i, (a, b) in enumerate(zip(texts(40, 0), texts(40, 1), strict=True))]
 TRIPLETS = [{"anchor": a, "positive": b, "negative": c}
             for a, b, c in zip(texts(30, 2), texts(30, 3), texts(30, 4), strict=True)]
 SCORED = [{**row, "label": i % 6 - 0.5} for i, row in enumerate(PAIRS)]
 
 
-def write(folder, rows):
+def write(rows):
     lines = [list(rows[0]), *(map(str, row.values()) for row in rows)]
-    (folder / "a.csv").write_text("".join(",".join(f'"{cell}"' for cell in line) + "\r\n" for line in lines), newline="")
+    Path("a.csv").write_text("".join(",".join(f'"{cell}"' for cell in line) + "\r\n" for line in lines), newline="")
 
 
 def cosines(one, other):
@@ -47,9 +45,8 @@ def cosines(one, other):
     return 1 - paired_cosine_distances(first, second)
 
 
-def test_pairs_have_the_scores_of_scikit_learn(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, PAIRS)
+def test_pairs_have_the_scores_of_scikit_learn():
+    write(PAIRS)
     result = evaluate("lexical:token-set", output="run", protocol="pairs:a.csv", resamples=100)
     similarity = cosines([row["sentence1"] for row in PAIRS], [row["sentence2"] for row in PAIRS])
     label = np.array([row["label"] for row in PAIRS])
@@ -70,8 +67,7 @@ def test_pairs_have_the_scores_of_scikit_learn(tmp_path, monkeypatch):
     assert record.protocol.label == "pairs:a.csv" and rescored(path, record)[1] == record.scores
 
 
-def test_an_accuracy_below_the_most_frequent_class_is_said(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_accuracy_below_the_most_frequent_class_is_said():
     rows = [f"{word} {number},{'rare' if number % 3 == 0 and word == 'cat' else 'usual'}\n"
             for number in range(24) for word in ("cat", "dog")]
     Path("a.csv").write_text("text,label\n" + "".join(rows))
@@ -94,25 +90,21 @@ def test_columns_by_name_and_by_position(tmp_path):
 
 @pytest.mark.parametrize(("labels", "positive", "gold"), [
     (["1", "0"], "", [1, 0]), (["0.0", "1.0"], "", [0, 1]), (["True", "False"], "", [1, 0]), (["no", "Yes"], "", [0, 1]),
-    (["dup", "non"], "non", [0, 1]), (["2", "4"], "4", [0, 1]),
-])
+    (["dup", "non"], "non", [0, 1]), (["2", "4"], "4", [0, 1])])
 def test_what_the_labels_mean(tmp_path, labels, positive, gold):
     (tmp_path / "a.csv").write_text("".join(["text1,text2,label\n", *(f"a,b{i},{x}\n" for i, x in enumerate(labels))]))
     assert read_labelled_pairs(tmp_path / "a.csv", positive=positive).gold.tolist() == gold
 
 
-def test_a_label_that_is_a_number_may_mean_a_match(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_text("text1,text2,label\na,b,1\na,a,2\n")
-    monkeypatch.chdir(tmp_path)
+def test_a_label_that_is_a_number_may_mean_a_match():
+    Path("a.csv").write_text("text1,text2,label\na,b,1\na,a,2\n")
     result = evaluate("lexical:token-set", output="run", protocol="pairs:a.csv", settings={"pairs.positive": 1})
     assert [row.value for row in result.rows if row.metric == "auc"] == [0]  # the pair of the label 2 is the nearer one
 
 
 @pytest.mark.parametrize(("what", "values", "said"), [
-    ("pairs", "01", "does the other label mean a match?"), ("sts", "13", "are the scores distances?"),
-])
-def test_labels_and_scores_the_other_way_round_are_noticed(tmp_path, monkeypatch, what, values, said):
-    monkeypatch.chdir(tmp_path)
+    ("pairs", "01", "does the other label mean a match?"), ("sts", "13", "are the scores distances?")])
+def test_labels_and_scores_the_other_way_round_are_noticed(what, values, said):
     for name, (like, unlike) in {"right": values[::-1], "reversed": values}.items():
         rows = [f"a{i} b,a{i} b,{like}\na{i} b,c{i} {'d ' * (i % 3)}b,{unlike}\n" for i in range(12)]
         Path(f"{name}.csv").write_text("".join(["text1,text2,label\n", *rows]))
@@ -121,9 +113,8 @@ def test_labels_and_scores_the_other_way_round_are_noticed(tmp_path, monkeypatch
         assert any(said in note for note in notes) == (name == "reversed"), (name, notes)
 
 
-def test_scored_pairs_have_the_scores_of_scipy(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, SCORED)
+def test_scored_pairs_have_the_scores_of_scipy(place):
+    write(SCORED)
     result = evaluate("lexical:token-set", output="run", protocols=["sts:a.csv"], resamples=20)
     cosine, gold = (cosines(*([row[side] for row in SCORED] for side in ("sentence1", "sentence2"))),
                     np.array([row["label"] for row in SCORED]))
@@ -135,7 +126,7 @@ def test_scored_pairs_have_the_scores_of_scipy(tmp_path, monkeypatch):
         assert {row.task for row in rows.values()} == {"a.csv"} and rows["all"].n == len(SCORED)
     ((path, record),) = load_records(Path("run"))
     assert record.protocol.label == "sts:a.csv" and record.data.text_version == "own"
-    assert str(tmp_path) not in record.model_dump_json() and rescored(path, record)[1] == record.scores
+    assert str(place) not in record.model_dump_json() and rescored(path, record)[1] == record.scores
 
 
 VARIANTS = {
@@ -151,13 +142,11 @@ VARIANTS = {
 }
 
 
-def test_usual_delimiters_names_and_formats_hold_one_set(tmp_path, monkeypatch):
+def test_usual_delimiters_names_and_formats_hold_one_set():
     """Equal pairs are one set by id and digest, whatever file holds them; what was not as expected is in a warning."""
     import datasets
     import pyarrow as pa
     from pyarrow import parquet
-
-    monkeypatch.chdir(tmp_path)
     columns = {"sentence1": ["a", "c, d"], "sentence2": ["b", "e"], "score": [1.0, 2.0]}
     parquet.write_table(pa.table(columns), "i.parquet")
     parquet.write_table(pa.table({**columns, "score": [Decimal("1.00"), Decimal("2.00")]}), "j.parquet")
@@ -171,14 +160,13 @@ def test_usual_delimiters_names_and_formats_hold_one_set(tmp_path, monkeypatch):
     assert {name for name, each in sets.items() if not each.warnings} == {"i.parquet", "j.parquet", "saved"}
     assert sets["a.csv"].warnings == ("a.csv: its columns are separated by semicolons",)
     datasets.DatasetDict({"test": datasets.Dataset.from_dict(columns)}).save_to_disk("splits")
-    with pytest.raises(DataError):
-        read_scored_pairs(Path("splits"))  # several: which one is to be measured?
+    refuses(DataError, "holds several splits: name the one to measure", read_scored_pairs, Path("splits"))
+
     assert read_scored_pairs(Path("splits/test")).id == sets["saved"].id
 
 
-def test_few_pairs_are_said_to_show_little(tmp_path, monkeypatch):
+def test_few_pairs_are_said_to_show_little():
     """Over two pairs a correlation is 1 or -1; over fewer than ten its interval is nearly everything."""
-    monkeypatch.chdir(tmp_path)
     rows = ["sentence1,sentence2,score,subset", "a b,a,1,x", "b,c,2,x", "c,c d,3.5,x", "d,d,4,y", "a,b c,2,y", "a c,c,3,y"]
     Path("few.csv").write_text("\n".join(rows))
     result = evaluate("lexical:token-set", output="run", protocols=["sts:few.csv"], resamples=0)
@@ -211,8 +199,7 @@ def test_a_row_may_have_fewer_negatives_and_none_may_be_the_positive(place):
     Path("few.csv").write_text("anchor,positive,negative_1,negative_2\na,b,c,d\na,b,c,\n")
     assert read_triplets(Path("few.csv")).further == (("d",), ())
     Path("same.csv").write_text("anchor,positive,negative_1,negative_2\na,b,c,b\n")
-    with pytest.raises(DataError, match="are one text"):
-        read_triplets(Path("same.csv"))
+    refuses(DataError, "are one text", read_triplets, Path("same.csv"))
 
 
 def test_a_condition_is_part_of_both_texts(tmp_path):
@@ -225,5 +212,4 @@ def test_a_condition_is_part_of_both_texts(tmp_path):
     alone, with_both = read_scored_pairs(tmp_path / "under.jsonl"), read_scored_pairs(tmp_path / "joined.jsonl")
     assert data.digest == with_both.digest != alone.digest and not any("condition" in line for line in data.warnings)
     assert any("its column condition is not read: --set 'sts.condition=" in line for line in alone.warnings)
-    with pytest.raises(DataError, match=r"has no \{text\}"):
-        read_scored_pairs(tmp_path / "under.jsonl", condition="{condition}")
+    refuses(DataError, r"has no \{text\}", read_scored_pairs, tmp_path / "under.jsonl", condition="{condition}")

@@ -2,15 +2,17 @@
 
 import functools
 import json
+import re
 import shutil
 from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from clirun import refuses
 from live_models import library
-from model_folder_kinds import static
-from model_folders import declare, normalize, pooling, transformer
+from model_folder_kinds import router
+from model_folders import change, declare, normalize, pooling, transformer
 
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.fetch.sources import load_data
@@ -25,15 +27,12 @@ from stsbench.evaluation.run_file import read_observations
 from stsbench.evaluation.tables import task_prompts
 
 SIDES = {"query": "the man reads : ", "document": "a small dog , "}
-QUERIES = (
-    "a dog runs", "the man eats bread", "two birds", "her old piano", "the girl sings in the park", "a fish", "no road",
-    "young and old",
-)
+QUERIES = ("a dog runs", "the man eats bread", "two birds", "her old piano", "the girl sings in the park", "a fish",
+           "no road", "young and old")
 CORPUS = (
     "a big dog runs in the garden", "the old man eats", "one bird sings", "the woman plays a piano", "a girl and a boy",
     "the fish is in the water", "a road to the house", "a cat sleeps", "red apple and bread", "the horse walks at the park",
-    "his guitar", "new food for the child", "the boy is running", "a blue house", "young birds",
-)
+    "his guitar", "new food for the child", "the boy is running", "a blue house", "young birds")
 RELEVANT = ((0,), (1, 8), (2, 14), (3,), (4, 9), (5,), (6,), (12,))  # 8 queries: mteb rounds a recall
 
 
@@ -41,35 +40,23 @@ def bert(folder, **settings):
     return declare(transformer(folder), pooling("mean"), normalize(), settings=settings)
 
 
-def router(folder, **settings):
-    from sentence_transformers.base.modules import Router
-
-    return declare(folder, Router.for_query_document([static(7)], [static(8)]), first=None, settings=settings)
-
-
 FOLDERS = {
-    "no prompts": lambda folder: bert(folder),
+    "no prompts": bert,
     "a task's": lambda folder: bert(folder, prompts={"STSBenchmark": "no : ", "STS": "yes : ", **SIDES}),
     "a type's by role": lambda folder: bert(folder, prompts={
         "Retrieval-query": "a boy : ", "Retrieval-document": "a girl : ", "STS": "bread ", **SIDES}),
     "an empty one": lambda folder: bert(folder, prompts={"STS": "", "other": "red ", **SIDES}, default_prompt_name="other"),
     "a default": lambda folder: bert(
         folder, prompts={"other": "red apple : ", "passage": "a girl : "}, default_prompt_name="other"),
-    "a router": lambda folder: router(folder),
-    "a router with prompts": lambda folder: router(folder, prompts={"STS": "two dogs ", **SIDES}),
+    "a router": lambda folder: router(folder, settings={}),
+    "a router with prompts": lambda folder: router(folder, settings={"prompts": {"STS": "two dogs ", **SIDES}}),
 }
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("folders")
-
-
-@functools.cache
-def folder_of(place, name):
-    folder = place / name.replace(" ", "-").replace("'", "")
-    folder.mkdir()
-    return FOLDERS[name](folder)
+def folder_of(tmp_path_factory):
+    """Name in FOLDERS -> the folder, made once."""
+    return functools.cache(lambda name: FOLDERS[name](tmp_path_factory.mktemp(re.sub(r"\W", "-", name))))
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +119,14 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize("name", ["a router with prompts", "an empty one"])
-def test_our_protocols_and_mteb_with_the_library_agree(place, own, name):
-    folder = folder_of(place, name)
+def test_our_protocols_and_mteb_with_the_library_agree(folder_of, own, name):
+    folder = folder_of(name)
     ours, _ = in_ours(folder, own)
     same(ours, in_mteb(wrapped(library(folder))))
 
 
-def test_a_model_of_the_library_in_memory_is_read_in_the_same_way(place, own):
-    folder = folder_of(place, "a default")
+def test_a_model_of_the_library_in_memory_is_read_in_the_same_way(folder_of, own):
+    folder = folder_of("a default")
     model = library(folder)
     ours = {row.metric: row.value for protocol in ({"protocols": "sts:all", "tasks": "STS-B", "sample": True},
                                                    {"protocols": f"retrieval:{own}"})
@@ -162,8 +149,8 @@ def test_names_are_tried_in_mteb_s_order():
                 assert prompt_name(prompts, task, role) == want
 
 
-def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(place, own):
-    folder = folder_of(place, "a type's by role")
+def test_the_record_says_which_prompts_were_read_and_is_one_encoder_s(folder_of, own):
+    folder = folder_of("a type's by role")
     stored = json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"]
     _, records = in_ours(folder, own)
     sts, find = records
@@ -190,20 +177,20 @@ def lines_of(folder, **options):
     return lines
 
 
-def test_the_line_before_a_run_shows_each_protocol_s_prompts(place, own):
-    folder = folder_of(place, "a task's")
+def test_the_line_before_a_run_shows_each_protocol_s_prompts(folder_of, own):
+    folder = folder_of("a task's")
     lines = lines_of(folder)
     assert 'prompts: sts STS12 "yes : "; sts STS-B "no : "; geometry "no : "' in lines
     of_search = lines_of(folder, protocols=[f"retrieval:{own}"], tasks=None, sample=False)
     assert f'prompts: retrieval:{own.name} query "the man reads : ", document "a small dog , "' in of_search
     encoder = next(line for line in lines if line.startswith("encoder "))
     assert "no default prompt" in encoder and load_encoder(str(folder)).identity.fingerprint()[:12] in encoder
-    plain = lines_of(folder_of(place, "no prompts"), protocols=["sts"], tasks=["STS-B"])
+    plain = lines_of(folder_of("no prompts"), protocols=["sts"], tasks=["STS-B"])
     assert not any(line.startswith("prompts") for line in plain)
 
 
-def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
-    folder = folder_of(place, "a router")
+def test_a_router_s_route_is_the_protocol_s_or_the_user_s(folder_of, own):
+    folder = folder_of("a router")
     lines = lines_of(folder)
     assert any("those without a role (STS) take document, its default" in line for line in lines)
     assert "prompts: sts no prompt by document; geometry no prompt by document" in lines
@@ -220,14 +207,12 @@ def test_a_router_s_route_is_the_protocol_s_or_the_user_s(place, own):
     scores, records = in_ours(folder, own, route="query")
     assert {record.encoder.spec["options"]["role"] for record in records} == {"query"}
     assert scores["spearman"] != bare["spearman"]
-    with pytest.raises(EncoderError, match=r"--route other: .* has the routes query, document for its texts"):
-        load_encoder(str(folder), route="other")
-    with pytest.raises(EncoderError, match=r"--route STS-B: .* has no routes"):
-        load_encoder(str(folder_of(place, "no prompts")), route="STS-B")
+    said = "--route other: .* has the routes query, document for its texts"
+    refuses(EncoderError, said, load_encoder, str(folder), route="other")
 
 
-def test_texts_that_a_prompt_makes_too_long_are_counted(place, own, tmp_path):
-    result = evaluate(str(folder_of(place, "a task's")), output=tmp_path / "run", retrieval=own, resamples=0, no_cache=True,
+def test_texts_that_a_prompt_makes_too_long_are_counted(folder_of, own, tmp_path):
+    result = evaluate(str(folder_of("a task's")), output=tmp_path / "run", retrieval=own, resamples=0, no_cache=True,
                       device="cpu", offline=True, max_length=11)
     stored = read_observations(result.folder, result.records[0])
     assert "1 queries were truncated behind their prompt" in stored.names["notes"]
@@ -256,17 +241,15 @@ def test_an_adapter_is_chosen_by_the_task(tmp_path, own):
     modules = json.loads((folder / "modules.json").read_text())
     modules[0] |= {"type": "adapted.Adapted", "kwargs": ["task"]}
     (folder / "modules.json").write_text(json.dumps(modules))
-    config = json.loads((folder / "config.json").read_text())
     names = ["retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"]
-    (folder / "config.json").write_text(json.dumps({**config, "lora_adaptations": names}))
+    change(folder / "config.json", lora_adaptations=names)
     model = library(folder, trust_remote_code=True)
     embed = Embed(load_encoder(str(folder), trust_remote_code=True, device="cpu"))
     texts = ["a dog runs", "the cat"]
     for task, role, adapter in (
         (TextTask("STS12", "STS"), None, "text-matching"), (TextTask("MR", "Classification"), None, "classification"),
         (TextTask("x", "Clustering"), None, "separation"), (TextTask("x", "Retrieval"), "query", "retrieval.query"),
-        (TextTask("x", "Retrieval"), "document", "retrieval.passage"), (TextTask("x"), None, None),
-    ):
+        (TextTask("x", "Retrieval"), "document", "retrieval.passage"), (TextTask("x"), None, None)):
         reads = embed.for_task(task) if role is None else embed.for_task(task).for_role(role)
         want = model.encode(texts, prompt=prompts.get(adapter, ""), **({"task": adapter} if adapter else {}))
         np.testing.assert_allclose(reads(texts), want, atol=1e-6)
@@ -296,9 +279,9 @@ def hub(tmp_path, monkeypatch):
     return put
 
 
-def test_e5_s_card_and_mteb_s_loader_differ_on_sts(place, own, hub):
+def test_e5_s_card_and_mteb_s_loader_differ_on_sts(folder_of, own, hub):
     """The card: "query: " on both sides of a symmetric task; mteb: nothing there."""
-    folder = folder_of(place, "no prompts")
+    folder = folder_of("no prompts")
     name = hub(folder, "intfloat/e5-small-v2")
     _, (sts, find) = in_ours(name, own)
     assert sts.provenance["prompts"] == {"text": "query: "}
@@ -312,15 +295,15 @@ def test_e5_s_card_and_mteb_s_loader_differ_on_sts(place, own, hub):
     assert "prompts" not in in_ours(folder, own)[1][0].provenance
 
 
-def test_instructions_are_those_of_mteb_s_loader(place, own, hub):
+def test_instructions_are_those_of_mteb_s_loader(folder_of, own, hub):
     from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
     from mteb.models.model_meta import ModelMeta, ScoringFunction
 
-    folder = folder_of(place, "no prompts")
+    folder = folder_of("no prompts")
+    template = "Instruct: {instruction}\nQuery: "
     with undisturbed():
-        theirs = InstructSentenceTransformerModel(
-            str(folder), None, device="cpu", instruction_template="Instruct: {instruction}\nQuery: ",
-            apply_instruction_to_passages=False)
+        theirs = InstructSentenceTransformerModel(str(folder), None, device="cpu", instruction_template=template,
+                                                  apply_instruction_to_passages=False)
         about = {"name": "stsbench/it", "similarity_fn_name": ScoringFunction.COSINE}
         theirs.mteb_model_meta = ModelMeta.create_empty(overwrites=about)
     ours, (sts, find) = in_ours(hub(folder, "intfloat/multilingual-e5-large-instruct"), own, prompt="mteb")
@@ -330,19 +313,18 @@ def test_instructions_are_those_of_mteb_s_loader(place, own, hub):
     same(ours, in_mteb(theirs))
 
 
-def test_a_loader_of_mteb_s_own_code_is_refused(place, hub):
-    name = hub(folder_of(place, "no prompts"), "nomic-ai/nomic-embed-text-v1.5")
-    with pytest.raises(EncoderError, match=r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"):
-        load_encoder(name, prompt="mteb", offline=True)
+def test_a_loader_of_mteb_s_own_code_is_refused(folder_of, hub):
+    name = hub(folder_of("no prompts"), "nomic-ai/nomic-embed-text-v1.5")
+    said = r"mteb loads nomic-ai/\S+ by code of its own \(NomicWrapper\)"
+    refuses(EncoderError, said, load_encoder, name, prompt="mteb", offline=True)
     assert load_encoder(name, offline=True).prompts["STS"] == "classification: "
     assert load_encoder(name, prompt="name: ", offline=True).spec.prefix == "name: "
-    with pytest.raises(EncoderError, match=r"--prompt name:some: .* stores no such prompt"):
-        load_encoder(name, prompt="name:some", offline=True)
+    refuses(EncoderError, "--prompt name:some: .* stores no such", load_encoder, name, prompt="name:some", offline=True)
 
 
-def test_a_post_processing_is_fitted_on_texts_as_the_task_reads_them(place, tmp_path):
+def test_a_post_processing_is_fitted_on_texts_as_the_task_reads_them(folder_of, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in (*CORPUS, *QUERIES)))
-    folder = folder_of(place, "a task's")
+    folder = folder_of("a task's")
     given = {"protocols": "sts", "tasks": "STS-B", "sample": True, "no_cache": True, "device": "cpu", "resamples": 0,
              "post": "whitening:dimensions=4"}
     by_task, by_hand = (evaluate(str(folder), fit_on=tmp_path / "texts.txt", **given, **more)

@@ -25,32 +25,24 @@ def sentences(count, seed=0):
     return [" ".join(rng.choice(WORDS, rng.integers(2, 7))) for _ in range(count)]
 
 
-def shared_words(a, b):
-    a, b = set(a.split()), set(b.split())
-    return len(a & b) / len(a | b)
-
-
 def pair_set(id="stsb/splits", sizes=SIZES, seed=0, noise=0.4):
     rng = np.random.default_rng(seed)
     total = sum(sizes)
     first, second = sentences(total, seed), sentences(total, seed + 1)
-    gold = [5 * shared_words(a, b) ** 0.5 for a, b in zip(first, second, strict=True)]
+    words = [({*a.split()}, {*b.split()}) for a, b in zip(first, second, strict=True)]
+    gold = [5 * (len(a & b) / len(a | b)) ** 0.5 for a, b in words]
     gold = np.clip(np.round(5 * (np.array(gold) + rng.normal(0, noise, total))) / 5, 0, 5)
     names = np.repeat(["train", "dev", "test"], sizes)
     mixed = rng.permutation(total)
-    return PairSet(
-        id=id, task="STS-B", text_version="sample", first=tuple(np.array(first)[mixed].tolist()),
-        second=tuple(np.array(second)[mixed].tolist()), gold=gold[mixed], subsets=tuple(names[mixed].tolist()),
-    )
+    first, second, names = (tuple(np.array(each)[mixed].tolist()) for each in (first, second, names))
+    return PairSet(id, "STS-B", "sample", first, second, gold[mixed], names)
 
 
 def labelled_set():
     pairs = pair_set()
     classes = np.digitize(pairs.gold, [1.0, 2.0]).astype(np.int64)
-    return LabelledSet(
-        id="sick-e/splits", task="SICK-E", text_version="sample", first=pairs.first, second=pairs.second, labels=classes,
-        splits=pairs.subsets,
-    )
+    return LabelledSet("sick-e/splits", "SICK-E", "sample", first=pairs.first, second=pairs.second, labels=classes,
+                       splits=pairs.subsets)
 
 
 def bag(texts):

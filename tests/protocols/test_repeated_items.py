@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clirun import place  # noqa: F401 - a fixture
 from scipy import stats
 
 from stsbench import compare, evaluate
@@ -129,9 +130,8 @@ def test_a_record_of_before_goes_on_as_it_was(both):
     assert max(row.n for row in rows if row.metric != "dev accuracy") == N * TIMES
 
 
-def test_the_draws_are_those_of_a_plain_bootstrap_over_items(tmp_path, monkeypatch):
+def test_the_draws_are_those_of_a_plain_bootstrap_over_items():
     """Items of one to four rows, some with other scores: against drawing items and writing all of their rows out."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
     rows = [(*((A[i], B[i]) if rng.integers(2) else (B[i], A[i])), rng.integers(6)) for i in rng.permutation(
         np.repeat(np.arange(N), rng.integers(1, 5, N)))]
@@ -167,8 +167,7 @@ def test_a_shares_interval_is_that_of_the_items():
 @pytest.mark.parametrize(("write", "read", "items"), [
     (["a\tb\t1", "b\ta\t5", "a\tB\t1", " a \tb\t2", "a\tc\t1"], read_scored_pairs, [0, 0, 1, 0, 2]),
     (["a\tb\tc", "a\tc\tb", "b\ta\tc", "a\tb\tc"], read_triplets, [0, 0, 1, 0]),
-    (["a\t1", "b\t0", "a\t0", "A\t1"], read_labelled_texts, [0, 1, 0, 2]),
-])
+    (["a\t1", "b\t0", "a\t0", "A\t1"], read_labelled_texts, [0, 1, 0, 2])])
 def test_equal_texts_are_one_item_whatever_their_order_score_or_label(tmp_path, write, read, items):
     header = {2: "text\tlabel", 3: "anchor\tpositive\tnegative" if read is read_triplets else "sentence1\tsentence2\tscore"}
     path = tmp_path / "x.tsv"
@@ -208,8 +207,7 @@ def test_an_item_and_its_copies_stand_in_one_fold():
         assert not set(item[stack.train]) & set(item[stack.stop])
 
 
-def test_one_item_has_no_test_however_often_it_stands_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_one_item_has_no_test_however_often_it_stands_there():
     table("t.tsv", ("anchor", "positive", "negative"), [("red blue", "blue red dog dog dog dog cat", "redd bluee")] * 20)
     for name in ("token-set", "char-ngrams"):
         evaluate(f"lexical:{name}", protocol="triplets:t.tsv", output=name)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from clirun import refuses
 from realdata import real_data
 
 from stsbench.data.fetch.sources import load_data
@@ -14,7 +15,7 @@ from stsbench.data.own.relevance import read_relevance
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.light.callable import CallableEncoder
-from stsbench.errors import DataError, ScoreError
+from stsbench.errors import ScoreError
 from stsbench.protocols.retrieval import RetrievalProtocol, from_pairs
 
 FIRST = ("a cat sleeps", "two dogs run", "it rains", "a cat sleeps", "he sings")
@@ -68,19 +69,16 @@ def test_what_becomes_of_equal_sentences():
 
 
 def test_a_set_without_work_is_a_failure_with_a_reason():
-    with pytest.raises(ScoreError, match="no pair with gold 5"):
-        measured(RetrievalProtocol({}), pairs(gold=(1, 2, 3, 4, 4.9)))
-    with pytest.raises(ScoreError, match="pair 1: the two sentences are the same"):
-        measured(RetrievalProtocol({}), pairs(second=FIRST[:1] + SECOND[1:]))
+    protocol = RetrievalProtocol({})
+    refuses(ScoreError, "no pair with gold 5", measured, protocol, pairs(gold=(1, 2, 3, 4, 4.9)))
+    refuses(ScoreError, "pair 1: the two sentences are the same", measured, protocol, pairs(second=FIRST[:1] + SECOND[1:]))
 
 
 # A user's own folder.
 
-OWN = {
-    "queries.tsv": "q1\tWhere does the cat sleep?\nq2\tWhat do dogs like?\nd3\tThe weather.\n",
-    "corpus.tsv": "d1\tA cat sleeps on the sofa.\nd2\tDogs like bones.\nd3\tThe weather.\nd4\tDogs like long walks.\n",
-    "relevance.tsv": "q1\td1\nq2\td2\t2\nq2\td4\t1\nq2\td1\t0\nd3\td1\n",
-}
+OWN = {"queries.tsv": "q1\tWhere does the cat sleep?\nq2\tWhat do dogs like?\nd3\tThe weather.\n",
+       "corpus.tsv": "d1\tA cat sleeps on the sofa.\nd2\tDogs like bones.\nd3\tThe weather.\nd4\tDogs like long walks.\n",
+       "relevance.tsv": "q1\td1\nq2\td2\t2\nq2\td4\t1\nq2\td1\t0\nd3\td1\n"}
 
 
 def write(folder, files):
@@ -97,8 +95,7 @@ BEIR = {  # the same in BEIR's layout, with a title and a query of another split
     "corpus": [{"_id": "d1", "text": "cat sleeps on the sofa.", "title": "A"}, {"_id": "d2", "text": "Dogs like bones."},
                {"_id": "d3", "text": "The weather."}, {"_id": "d4", "text": "Dogs like long walks."}],
     "qrels": [{"query-id": query, "corpus-id": text, "score": score} for query, text, score in (
-        ("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d4", 1), ("q2", "d1", 0), ("d3", "d1", 1))],
-}
+        ("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d4", 1), ("q2", "d1", 0), ("d3", "d1", 1))]}
 
 
 def jsonl(rows):
@@ -139,15 +136,13 @@ def arrow(rows):
 
 
 ALSO_TRAIN = {"qrels/train-00000-of-00001.parquet": parquet([{"query-id": "train7", "corpus-id": "d1", "score": 1}])}
-UNDERSCORES = {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}
 
 
 @pytest.mark.parametrize(("names", "renamed", "more"), [
     ("{0}/{0}.parquet", {}, {}), ("{0}/test-0000{1}-of-00002.parquet", {}, ALSO_TRAIN), ("{0}/dev.parquet", {}, {}),
-    ("{0}.jsonl", UNDERSCORES, {}), ("{0}/test.jsonl", {}, ALSO_TRAIN),
-    ("{0}/data-00000-of-00001.arrow", {}, {f"{part}/{name}.json": "{}" for part in ("queries", "corpus", "qrels")
-                                           for name in ("state", "dataset_info")}),
-])
+    ("{0}.jsonl", {"_id": "id", "query-id": "query_id", "corpus-id": "corpus_id"}, {}), ("{0}/test.jsonl", {}, ALSO_TRAIN),
+    ("{0}/data-00000-of-00001.arrow", {},
+     {f"{part}/{name}.json": "{}" for part in BEIR for name in ("state", "dataset_info")})])
 def test_parquet_and_json_lines_as_the_hub_keeps_them_are_the_same_set(tmp_path, names, renamed, more):
     files, shards = {}, 2 if "{1}" in names else 1
     for part, rows in BEIR.items():
@@ -176,13 +171,10 @@ def test_a_query_itself_is_known_by_its_id_or_else_by_its_text(tmp_path):
         assert (actual.hidden, actual.notes) == (hidden, (line + note,))
 
 
-def test_a_split_is_not_guessed_and_an_equal_judgement_counts_once(tmp_path):
+def test_a_split_is_named_by_its_place_and_an_equal_judgement_counts_once(tmp_path):
     files = beir()
     judged = files.pop("qrels/test.tsv")
-    folder = write(tmp_path / "mine", files | {"qrels/dev.tsv": judged, "qrels/train.tsv": judged})
-    with pytest.raises(DataError):
-        read_relevance(folder)
-    write(folder, {"qrels.tsv": judged})
+    folder = write(tmp_path / "mine", files | {"qrels/dev.tsv": judged, "qrels/train.tsv": judged, "qrels.tsv": judged})
     once = read_relevance(folder)
     write(folder, {"qrels.tsv": judged + judged.splitlines()[1] + "\n"})
     twice = read_relevance(folder)

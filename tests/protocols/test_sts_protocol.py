@@ -3,6 +3,7 @@ average's draws: pairs that stand in two tasks are redrawn together."""
 
 import numpy as np
 import pytest
+from clirun import refuses
 from realdata import real_data
 from scipy import stats
 
@@ -13,7 +14,6 @@ from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Observations
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol, pair_keys
 
-DATA = {"id": "x/test", "task": "X", "text_version": "senteval"}
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
 
 
@@ -56,16 +56,14 @@ def test_one_subset_has_no_subset_rows_and_three_equal_aggregations():
 def test_failures_name_task_and_subset():
     protocol, seen = observed([20, 30])
     seen.arrays["similarity"][20:] = 0.5
-    with pytest.raises(ScoreError, match=r"^X, subset s1: all 30 predictions are equal \(0.5\)"):
-        protocol.score(seen, "x", "X")
+    refuses(ScoreError, r"^X, subset s1: all 30 predictions are equal \(0.5\)", protocol.score, seen, "x", "X")
     seen.arrays["similarity"][:] = 0.5
-    with pytest.raises(ScoreError, match=r"^X, subset s0"):
-        protocol.score(seen, "x", "X")
+    refuses(ScoreError, r"^X, subset s0", protocol.score, seen, "x", "X")
 
 
 def test_observe_pairs_each_text_with_its_own_row():
     texts = {"first": ("a", "b", "a"), "second": ("b", "c", "c"), "subsets": ("p", "q", "p")}
-    data = PairSet(**DATA, **texts, gold=np.array([1.0, 2, 3]))
+    data = PairSet("x/test", "X", "senteval", **texts, gold=np.array([1.0, 2, 3]))
     vectors = np.array([[0, 2], [1, 0], [1, 1]], np.float32)  # not in the order of the texts
     row = {"c": 0, "a": 1, "b": 2}
 
@@ -125,12 +123,9 @@ def average_observed(shared):
     actual, first = {}, None
     for place, task in enumerate(AVERAGED):
         gold = rng.normal(size=N)
-        arrays = {
-            "gold": gold, "similarity": gold + rng.normal(size=N), "subset": np.arange(N) % 2,
-            "pair": np.arange(N, dtype=np.uint64) + np.uint64(1000 * place),
-        }
-        if first is None:
-            first = arrays
+        arrays = {"gold": gold, "similarity": gold + rng.normal(size=N), "subset": np.arange(N) % 2,
+                  "pair": np.arange(N, dtype=np.uint64) + np.uint64(1000 * place)}
+        first = first or arrays
         for name in ("gold", "similarity", "pair"):
             arrays[name][:shared] = first[name][:shared]
         actual[task] = (Observations(arrays, {"subsets": ["one", "two"]}), TASKS[task])

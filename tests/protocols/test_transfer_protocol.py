@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clirun import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -101,8 +102,7 @@ def test_nested_is_what_a_plain_loop_over_sorted_items_gives(stand_in):
 
 
 @pytest.mark.parametrize(("name", "parts", "pairs"), [
-    ("sst2", {"train": 20, "dev": 8, "test": 8}, False), ("mrpc", {"train": 24, "test": 12}, True),
-])
+    ("sst2", {"train": 20, "dev": 8, "test": 8}, False), ("mrpc", {"train": 24, "test": 12}, True)])
 def test_given_and_folded_sets_test_their_test_split(stand_in, name, parts, pairs):
     data = split(reviews(36, seed=2), parts, name, pairs)
     seen = TransferProtocol(SMALL).observe(Bag(), data)
@@ -120,16 +120,14 @@ def test_given_and_folded_sets_test_their_test_split(stand_in, name, parts, pair
 
 def test_sparse_vectors_give_the_dense_features(stand_in):
     data = split(reviews(36, seed=2), {"train": 24, "test": 12}, "mrpc", pairs=True)
-    dense, sparse = (TransferProtocol(SMALL).observe(Bag(kind), data) for kind in (False, True))
-    assert np.array_equal(dense.arrays["predicted"], sparse.arrays["predicted"])
-    assert np.array_equal(dense.arrays["grid"], sparse.arrays["grid"])
+    dense, sparse = (TransferProtocol(SMALL).observe(Bag(kind), data).arrays for kind in (False, True))
+    assert all(np.array_equal(dense[name], sparse[name]) for name in ("predicted", "grid"))
 
 
 def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in, monkeypatch):
     monkeypatch.setattr(transfer, "MAX_DENSE", 100)
-    with pytest.raises(ScoreError, match=r"^mr: 8 sparse columns of 36 items would fill .* use transfer:sklearn"):
-        TransferProtocol(SMALL).observe(Bag(True), reviews())
-    data = reviews()
+    data, observe = reviews(), TransferProtocol(SMALL).observe
+    refuses(ScoreError, r"^mr: 8 sparse columns of 36 items would fill .* use transfer:sklearn", observe, Bag(True), data)
 
     def broken(value: float, kind: Any) -> Any:
         def embed(texts: list[str]) -> Any:
@@ -139,34 +137,28 @@ def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in, monkeypa
 
         return embed
 
-    with pytest.raises(ScoreError, match=r"^mr: the features of 2 of 36 items are NaN or infinite"):
-        TransferProtocol(SMALL).observe(broken(np.nan, np.asarray), data)
-    with pytest.raises(ScoreError, match=r"^mr: the features hold NaN or infinite"):
-        TransferProtocol(SMALL).observe(broken(np.inf, csr_matrix), data)
+    refuses(ScoreError, "^mr: the features of 2 of 36 items are NaN or infinite", observe, broken(np.nan, np.asarray), data)
+    refuses(ScoreError, "^mr: the features hold NaN or infinite", observe, broken(np.inf, csr_matrix), data)
     huge = split(data, {"train": 24, "test": 12}, "mrpc", pairs=True)
     for kind in (np.asarray, csr_matrix):  # finite vectors, a product that is not
-        with pytest.raises(ScoreError, match="NaN or infinite"), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("error")
-            TransferProtocol(SMALL).observe(broken(3e38, kind), huge)
+            refuses(ScoreError, "NaN or infinite", observe, broken(3e38, kind), huge)
 
 
 @pytest.mark.parametrize(("data", "message"), [
     (split(reviews(), {"train": 36}, "mrpc", True), "the test split is empty"),
     (split(reviews(), {"train": 30, "test": 6}, "sst2"), "the development split is empty"),
-    (LabelledSet("mr", "MR", "own", ("a", "b"), np.array([0, 2]), ("all",) * 2), r"labels \[0, 2\], expected 0 to 1"),
-])
+    (LabelledSet("mr", "MR", "own", ("a", "b"), np.array([0, 2]), ("all",) * 2), r"labels \[0, 2\], expected 0 to 1")])
 def test_data_that_cannot_be_probed_are_one_line(stand_in, data, message):
-    with pytest.raises(ScoreError, match=message):
-        TransferProtocol(SMALL).observe(Bag(), data)
+    refuses(ScoreError, message, TransferProtocol(SMALL).observe, Bag(), data)
 
 
 def observed(predicted, gold, fold, grid, chosen):
-    arrays = {
-        "predicted": np.array(predicted), "gold": np.array(gold), "fold": np.array(fold), "grid": np.array(grid),
-        "chosen": np.array(chosen), "counts": np.array([9, 2, 7]), "regs": np.array([1.0, 2.0]),
-        "rows": np.arange(len(gold)),
-    }
-    return Observations(arrays, {"counts": ["fits", "unconverged", "development items"], "notes": ["x"]})
+    arrays = {"predicted": predicted, "gold": gold, "fold": fold, "grid": grid, "chosen": chosen, "counts": [9, 2, 7],
+              "regs": [1.0, 2.0], "rows": range(len(gold))}
+    return Observations({name: np.array(values) for name, values in arrays.items()},
+                        {"counts": ["fits", "unconverged", "development items"], "notes": ["x"]})
 
 
 def test_scores_by_hand_and_means_rounded_as_numpy_rounds_them():
@@ -186,8 +178,7 @@ def test_scores_by_hand_and_means_rounded_as_numpy_rounds_them():
 def test_f1_is_scikit_learn_s(items):
     predicted, gold = np.array(items).T
     if not (predicted.any() or gold.any()):
-        with pytest.raises(ScoreError, match="F1 does not exist"):
-            f1(predicted, gold)
+        refuses(ScoreError, "F1 does not exist", f1, predicted, gold)
     else:
         assert f1(predicted, gold) == pytest.approx(f1_score(gold, predicted), abs=1e-12)
 
@@ -228,7 +219,6 @@ def test_one_exact_fit_in_ten_may_miss(monkeypatch, unconverged, refused):
     note = [f"{unconverged} of 57 fits stopped before convergence"]
     assert sklearn.observe(Bag(), reviews()).names["notes"] == note
     if refused:
-        with pytest.raises(ScoreError, match="6 of 57 fits did not reach their optimum"):
-            exact.observe(Bag(), reviews())
+        refuses(ScoreError, "6 of 57 fits did not reach their optimum", exact.observe, Bag(), reviews())
     else:
         assert exact.observe(Bag(), reviews()).names["notes"] == note

@@ -26,10 +26,8 @@ class Change:
 
 def leaves(model):
     """Copies of a module's weights in float64, by name, that gather gradients of their own; peft's wrapping unwrapped."""
-    return {
-        name.replace(".base_layer", ""): weight.detach().double().clone().requires_grad_()
-        for name, weight in model.named_parameters()
-    }
+    return {name.replace(".base_layer", ""): weight.detach().double().clone().requires_grad_()
+            for name, weight in model.named_parameters()}
 
 
 def activate(name, x):
@@ -87,20 +85,15 @@ def encode(weights, ids, positions, change, every=False, heads=HEADS, words=None
 def joined(changes):
     """Both prefixes before one text, or both sets at work at once."""
     one, two = changes
-    return Change(
-        keys=[torch.cat(pair) for pair in zip(one.keys, two.keys, strict=True)],
-        values=[torch.cat(pair) for pair in zip(one.values, two.values, strict=True)],
-        adapters=one.adapters + two.adapters, lora=one.lora + two.lora, activation=one.activation, scale=one.scale,
-    )
+    keys, values = ([torch.cat(pair) for pair in zip(*pairs, strict=True)]
+                    for pairs in ((one.keys, two.keys), (one.values, two.values)))
+    return Change(keys, values, one.adapters + two.adapters, one.lora + two.lora, one.activation, one.scale)
 
 
 def adapters_of(down, up, activation):
     """The sets of adapters: down (sets, layers, 2, d, r), up (sets, layers, 2, r, d)."""
-    return [
-        Change(adapters=[[[(d[layer][place], u[layer][place]) for place in (0, 1)] for layer in range(LAYERS)]],
-               activation=activation)
-        for d, u in zip(down, up, strict=True)
-    ]
+    return [Change(adapters=[[[(d[layer][place], u[layer][place]) for place in (0, 1)] for layer in range(LAYERS)]],
+                   activation=activation) for d, u in zip(down, up, strict=True)]
 
 
 def lora_of(weights, sets, scale):
@@ -108,8 +101,5 @@ def lora_of(weights, sets, scale):
     def at(layer, name, letter, number):
         return weights[f"encoder.layer.{layer}.attention.self.{name}.lora_{letter}.set{number}.weight"]
 
-    return [
-        Change(lora=[[{name: (at(layer, name, "A", number), at(layer, name, "B", number)) for name in ("query", "value")}
-                      for layer in range(LAYERS)]], scale=scale)
-        for number in range(sets)
-    ]
+    return [Change(lora=[[{name: (at(layer, name, "A", number), at(layer, name, "B", number)) for name in ("query", "value")}
+                          for layer in range(LAYERS)]], scale=scale) for number in range(sets)]

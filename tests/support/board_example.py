@@ -2,7 +2,9 @@
 or name in them was measured or published."""
 
 import random
-from itertools import product
+from dataclasses import replace
+from itertools import count, product
+from string import ascii_lowercase
 
 import numpy as np
 
@@ -26,11 +28,8 @@ def board(measured=14, published=60, entries=6):
     rng = random.Random(7)
     behind = {id: _provenance(id, f"example {i}", i, QUOTES if i == 1 else "Invented.", HOSTILE if i == 2 else None,
                               2 if i == 0 else 1) for i, id in enumerate(f"entry-{i:02}" for i in range(entries))}
-    tabs = [
-        _sts(rng, how, metric, measured if (how, metric) == ("all", "spearman") else 5,
-             published if (how, metric) == ("all", "spearman") else 8, entries)
-        for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
-    ]
+    tabs = [_sts(rng, how, metric, *((measured, published) if (how, metric) == ("all", "spearman") else (5, 8)), entries)
+            for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")]
     tabs += [_transfer(rng, entries), _geometry(rng, entries), _cost()]
     return Board(tuple(tabs), behind)
 
@@ -42,17 +41,14 @@ def _provenance(id, name, i, note="Invented.", encoder=None, seeds=1):
         "versions": {"stsbench": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0"},
         "command": [f"stsbench eval --model runs/model-{i}"],
         "measured": ["2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"],
-        "records": f"9 in leaderboard/measured/{id}/",
-    }
+        "records": f"9 in leaderboard/measured/{id}/"}
     return Provenance(id, name, note, "", tuple({**run, "seed": i % 5 + 100 * seed} for seed in range(seeds)))
 
 
 def _cells(rng, bounded):
     found = {task: round(rng.uniform(40, 88), 12 if bounded else 2) for task in TASKS}
     found["Avg"] = sum(found.values()) / 7 if bounded else round(sum(found.values()) / 7, 2)
-    if not bounded:
-        return {name: Cell(value) for name, value in found.items()}
-    return {name: Cell(value, value - 1.25, value + 1.3, n=1379) for name, value in found.items()}
+    return {key: Cell(value, value - 1.25, value + 1.3, n=1379) if bounded else Cell(value) for key, value in found.items()}
 
 
 def _sts(rng, how, metric, measured, published, entries):
@@ -65,24 +61,18 @@ def _sts(rng, how, metric, measured, published, entries):
             FLAG_SETS[i % 7], seeds=5 if i % 3 == 0 else 1, entry=f"entry-{i % entries:02}", card="https://example.org/card",
             link="javascript:alert(2)" if i == 0 else "https://example.org/paper?a=1&b=2", source=f"example {i}",
             subsets={(task, part): Cell(cells[task].value + 1, 50.0, 60.5, n=750) for task in PARTS for part in PARTS[task]},
-            best_of=10 if i == 4 else None, unranked="not ranked: its text was changed" if i == 3 else "",
-        ))
+            best_of=10 if i == 4 else None, unranked="not ranked: its text was changed" if i == 3 else ""))
     rows.sort(key=lambda row: -row.cells["Avg"].value)
-    ranked, place = [], 0
-    for row in rows:
-        if row.best_of or row.unranked:
-            ranked.append(row)
-            continue
-        place += 1
-        tier = 1 + (place > 3) + (place > 6)
-        rank = Rank(place, max(1, place - 1), place + 1, "abcdefghijklmnopqrstuvwxyz"[place % 26], tier=tier)
-        ranked.append(Row(**{**row.__dict__, "rank": rank}))
+    places = count(1)
+    for at, row in enumerate(rows):
+        if not row.best_of and not row.unranked:
+            place = next(places)
+            tier = 1 + (place > 3) + (place > 6)
+            rows[at] = replace(row, rank=Rank(place, max(1, place - 1), place + 1, ascii_lowercase[place % 26], tier=tier))
     return Tab(
         f"sts-{metric}-{how}", "sts", f"{metric.title()}, {how}", "Cosine of two vectors against the gold scores.", metric,
-        how, (*TASKS, "Avg"), "Avg", 2, False, tuple(ranked),
-        tuple(_published(rng, how, metric, i) for i in range(published)),
-        settings={"similarity": "cosine", "without_overlap": []}, data={task: f"{i:064x}" for i, task in enumerate(TASKS)},
-    )
+        how, (*TASKS, "Avg"), "Avg", 2, False, tuple(rows), tuple(_published(rng, how, metric, i) for i in range(published)),
+        settings={"similarity": "cosine", "without_overlap": []}, data={task: f"{i:064x}" for i, task in enumerate(TASKS)})
 
 
 def _published(rng, how, metric, i):
@@ -95,55 +85,45 @@ def _published(rng, how, metric, i):
     name = {0: HOSTILE, 1: QUOTES}.get(i, f"{WORDS[i % 10].title()} {WORDS[(i // 10) % 10]} {i}")
     return Row(
         f"example-{metric}:README/{how}-part:{i}", "published", name, BACKBONES[i % 5],
-        ("unsup", "sup", "semi", None)[i % 4], cells,
-        ("best-of-n", "nli") if i == 8 else FLAG_SETS[i % 7], seeds=3 if i % 11 == 3 else None,
-        best_of=10 if i == 8 else None,
+        ("unsup", "sup", "semi", None)[i % 4], cells, ("best-of-n", "nli") if i == 8 else FLAG_SETS[i % 7],
+        seeds=3 if i % 11 == 3 else None, best_of=10 if i == 8 else None,
         average_printed=cells["Avg"].value + 0.03 if odd else None,
         marks=("The printed average is not that of the printed columns.",) if odd else (),
-        source=f"Example et al., table {1 + i % 7}", link="https://example.org/abs/1" if i % 2 else "",
-    )
+        source=f"Example et al., table {1 + i % 7}", link="https://example.org/abs/1" if i % 2 else "")
 
 
-def _simple(tab, rng, scores, count, entries):
-    """`tab` with `count` measured rows, best first by its lead."""
-    found = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(count)]
+def _simple(tab, rng, scores, entries, rows=4):
+    """`tab` with so many measured rows, best first by its lead."""
+    found = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(rows)]
     found.sort(key=lambda values: values[tab.lead], reverse=not tab.lower_is_better)
-    rows = tuple(
+    return replace(tab, measured=tuple(
         Row(f"{tab.id}-m{i}", "measured", f"example {i}", BACKBONES[i % 6], "unsup",
             {name: Cell(value, value - 0.1, value + 0.1) for name, value in values.items()},
-            rank=Rank(i + 1, 1, count, "a"), entry=f"entry-{i % entries:02}", source="own")
-        for i, values in enumerate(found)
-    )
-    return Tab(**{**tab.__dict__, "measured": rows})
+            rank=Rank(i + 1, 1, rows, "a"), entry=f"entry-{i % entries:02}", source="own")
+        for i, values in enumerate(found)))
 
 
 def _transfer(rng, entries):
     names = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC", "Avg")
-    published = tuple(
-        Row(f"transfer-p{i}", "published", f"Example {i}", "BERT-base", "sup",
-            {name: Cell(round(rng.uniform(70, 95), 2)) for name in names})
-        for i in range(12)
-    )
+    published = tuple(Row(f"transfer-p{i}", "published", f"Example {i}", "BERT-base", "sup",
+                          {name: Cell(round(rng.uniform(70, 95), 2)) for name in names}) for i in range(12))
     empty = Tab("transfer-sgd", "transfer", "Accuracy", "Logistic regression on fixed vectors.", "accuracy", None, names,
                 "Avg", 2, False, (), published)
-    return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), 4, entries)
+    return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), entries)
 
 
 def _geometry(rng, entries):
     names = ("alignment", "uniformity")
     empty = Tab("geometry-stsb", "geometry", "STS-B", "Alignment and uniformity of unit vectors.", "alignment", None, names,
                 "alignment", 3, True, (), ())
-    return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, 4, entries)
+    return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, entries)
 
 
 def _cost():
     """Published rows alone, with the lead in the second column."""
-    rows = tuple(
-        Row(f"example:{i}:1", "published", f"Example {i}", BACKBONES[i], ("unsup", "sup")[i % 2],
-            {"added": Cell(float(i * 7 % 5)), "minutes": Cell(10.0 + i)}, ("nli",) if i == 1 else (),
-            link="https://example.org/abs/2")
-        for i in range(4)
-    )
+    rows = tuple(Row(f"example:{i}:1", "published", f"Example {i}", BACKBONES[i], ("unsup", "sup")[i % 2],
+                     {"added": Cell(float(i * 7 % 5)), "minutes": Cell(10.0 + i)}, ("nli",) if i == 1 else (),
+                     link="https://example.org/abs/2") for i in range(4))
     return Tab("cost-minutes", "cost", "Minutes", "What training takes.", "minutes", None, ("added", "minutes"), "minutes",
                2, True, (), rows)
 
@@ -160,8 +140,7 @@ def synthetic(rows, published=60, most=None):
             f"sts-{metric}-{how}", "sts", f"{metric.title()}, {how}", "Drawn at random.", metric, how,
             (*TASKS, "Avg"), "Avg", 2, False, ranked,
             () if tabs else tuple(_drawn_published(i, rng) for i in range(published)), settings={"similarity": "cosine"},
-            data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng),
-        ))
+            data={task: f"{k:064x}" for k, task in enumerate(TASKS)}, pairs=_pairs(ranked, rng)))
     behind = (_provenance(f"entry-{i:04}", f"{METHODS[i % len(METHODS)]} {i}", i, seeds=1 + i % 2) for i in range(rows))
     return Board(tuple(tabs), {about.id: about for about in behind})
 
@@ -180,8 +159,7 @@ def _ranked(scores, rng):
             rank=Rank(place, first, last, "", (first, place), tier=int(of_rows[i])), source=f"entry-{i:04}",
             link=f"https://arxiv.org/abs/2{i % 5}0{1 + i % 9}.0{i % 9000:04}", entry=f"entry-{i:04}",
             subsets={part: _cell(float(rng.uniform(40, 90)), rng) for part in SUBSETS},
-            exposure={"Avg": Exposure(("unknown", "yes", "no")[i % 3], "invented")},
-        ))
+            exposure={"Avg": Exposure(("unknown", "yes", "no")[i % 3], "invented")}))
     return tuple(rows)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from board_runs import LETTERS, REVISION, Letters, load_entries, measured
-from run_edits import edit, rows_of, with_column, write_rows
+from run_edits import edit, rows_of
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import records as form
@@ -68,24 +68,9 @@ def refuse_run(change):
     raise by_add.value
 
 
-def refuse_record(change):
-    """As `refuse_run`, of a run whose record of STS-B was changed: `change(record)`, a dictionary."""
-    refuse_row(lambda row: change(row.record))
-
-
 def refuse_row(change):
     """As `refuse_run`, of a run whose row of STS-B was changed: `change(row)`."""
     refuse_run(lambda file: edit(file, change, next(row.name for row in rows_of(file) if row.name.startswith("sts.stsb"))))
-
-
-def refuse_column(name, values):
-    """As `refuse_run`, of a file with one more column, which has the same value in each row."""
-    refuse_run(lambda file: with_column(file, name, [values] * len(rows_of(file))))
-
-
-def refuse_rows(change):
-    """As `refuse_run`, of a file with other rows: `change(rows)` returns them."""
-    refuse_run(lambda file: write_rows(file, change(rows_of(file))))
 
 
 def refuse_board(change):
@@ -151,13 +136,10 @@ def _invented(protocol, set_id, arrays, names=None, n=None, **data):
     how = form.ProtocolIdentity(**{name: getattr(protocol, name) for name in ("name", "label", "version", "settings")})
     what = form.DataIdentity(**{
         "id": set_id, "task": "T", "text_version": "own", "digest": SHA, "n": n, "subsets": {"all": n}, "known": False,
-        "origin": "here", **data,
-    })
+        "origin": "here", **data})
     record = form.Record(
         created=form.now(), encoder=who, protocol=how, data=what, counts={"zero_vectors": 0}, scores=[],
-        observations=form.Observed(sha256=SHA),
-        provenance={"git": REVISION, "versions": {"stsbench": "1", "numpy": "2"}},
-    )
+        observations=form.Observed(sha256=SHA), provenance={"git": REVISION, "versions": {"stsbench": "1", "numpy": "2"}})
     return record, Observations(arrays, names or {})
 
 
@@ -166,8 +148,7 @@ def transfer(**changes):
     arrays = {
         "rows": np.arange(8), "predicted": gold.copy(), "gold": gold, "fold": np.repeat([0, 1], 4),
         "grid": np.full((2, 2), 75.0), "chosen": np.array([0, 1]), "regs": np.array([0.5, 1.0]),
-        "counts": np.array([4, 0, 8]),
-    }
+        "counts": np.array([4, 0, 8])}
     names = {"counts": ["fits", "unconverged", "development items"], "notes": []}
     return _invented(TransferProtocol({"classifier": "exact"}), "mr", {**arrays, **changes}, names, 8)
 
@@ -176,8 +157,7 @@ def regression(**changes):
     """Eight items, of which the last four are tested."""
     arrays = {
         "row": np.array([5, 4, 7, 6]), "gold": np.array([0, 2, 1, 0]), "predicted": np.array([0, 2, 2, 0]),
-        "sizes": np.array([2, 2, 4]), "dev_accuracy": np.array([50.0] * 4),
-    }
+        "sizes": np.array([2, 2, 4]), "dev_accuracy": np.array([50.0] * 4)}
     return _invented(RegressionProtocol({}), "sick-e/splits", {**arrays, **changes}, n=8)
 
 
@@ -188,10 +168,6 @@ def mteb(result=None, items=8, **names):
              "task_result": [json.dumps(result)], "notes": [], **names}
     arrays = {"value": np.array([0.5]), "items": np.array([items])}
     return _invented(MtebProtocol({}), "sts12/test", arrays, names, 8, text_version="sample")
-
-
-def letters(text):
-    return np.frombuffer(text.encode(), np.uint8)
 
 
 def refuse_observations(record, observations):

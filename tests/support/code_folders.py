@@ -41,9 +41,8 @@ def code(folder, name, source, factor=2.0):
 
 def own_model(folder):
     """A model type that only the folder's own code knows."""
-    change(transformer(folder) / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
-        "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
-    })
+    change(transformer(folder) / "config.json", model_type="mine", architectures=["MyModel"],
+           auto_map={"AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel"})
     code(folder, "mine.py", _CONFIG)
     return folder
 
@@ -90,8 +89,7 @@ CODE = {
     "model": Kind(own_model, refused=REMOTE, options=MEAN),
     "model, in the library": Kind(lambda folder: declare(own_model(folder), pooling("mean"), dense()), refused=REMOTE),
     "model of a type that transformers knows": Kind(
-        lambda folder: change(own_model(folder) / "config.json", model_type="bert"), refused=REMOTE, options=MEAN
-    ),
+        lambda folder: change(own_model(folder) / "config.json", model_type="bert"), refused=REMOTE, options=MEAN),
     "module": Kind(own_module, refused=r"mine\.MyModule"),
     "tokenizer": Kind(own_tokenizer, refused=REMOTE + "|MyTokenizer", options=MEAN),
     "pickle": Kind(pickled, refused=r"model\.bin|[Ww]eights.only|cannot load"),

@@ -9,11 +9,9 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pages whose blocks a test of their own runs, below tests/.
-BY_TEST = {
-    "docs/how-to/adding-a-method.md": "training/api/test_howto_method.py",
-    "docs/how-to/adding-a-protocol.md": "protocols/test_howto_protocol.py",
-    "docs/how-to/adding-an-encoder.md": "encoders/test_encoder_contract.py",
-}
+BY_TEST = {"docs/how-to/adding-a-method.md": "training/api/test_howto_method.py",
+           "docs/how-to/adding-a-protocol.md": "protocols/test_howto_protocol.py",
+           "docs/how-to/adding-an-encoder.md": "encoders/test_encoder_contract.py"}
 _BLOCK = re.compile(
     r"(?P<above>[^\n]*)\n+(?P<mark><!-- not run by the tests: (?P<reason>[^\n]+) -->\n)?"
     r"```(?P<kind>\w+)\n(?P<text>.*?)^```$(?:\n+prints\n+```\n(?P<output>.*?)^```$)?",

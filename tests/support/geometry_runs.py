@@ -26,9 +26,7 @@ def pair_set(id="stsb/test", n=60, seed=0):
         keep = rng.random(5) < rating / 5
         first.append("the " + " ".join(words))
         second.append("the " + " ".join(np.where(keep, words, rng.choice(NOUNS, 5))))
-    return PairSet(
-        id=id, task="STS-B", text_version="sample", first=tuple(first), second=tuple(second), gold=gold, subsets=("all",) * n
-    )
+    return PairSet(id, "STS-B", "sample", tuple(first), tuple(second), gold, ("all",) * n)
 
 
 @cache

@@ -22,8 +22,7 @@ class Known(Encoder):
         self.spec = EncoderSpec(name="known", kind="callable", weights="2" * 64, prefix=prompt or None)
         self.traits = MoreTraits(
             similarity="dot", prompts={"query": "q: "}, default_prompt="d: ", adapters=("a",), default_route="a",
-            trained_on=("sts12",), training_overlap=({"set": "sts12"},), libraries=("numpy",), planted="there",
-        )
+            trained_on=("sts12",), training_overlap=({"set": "sts12"},), libraries=("numpy",), planted="there")
 
     @property
     def spent(self):

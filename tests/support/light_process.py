@@ -10,10 +10,8 @@ import tempfile
 from pathlib import Path
 
 LIGHT = ("numpy", "scipy.stats", "pydantic", "yaml", "click", "json")
-HEAVY = (
-    "torch", "transformers", "tokenizers", "sentence_transformers", "sklearn", "mteb", "datasets", "matplotlib",
-    "huggingface_hub",
-)
+HEAVY = ("torch", "transformers", "tokenizers", "sentence_transformers", "sklearn", "mteb", "datasets", "matplotlib",
+         "huggingface_hub")
 
 _SERVER = f"""
 import os, sys, {", ".join(LIGHT)}
@@ -41,10 +39,8 @@ def run(code, *arguments):
         paths = {name: Path(folder, name) for name in ("out", "err")}
         for path in paths.values():
             path.touch()
-        asked = {
-            "code": code, "arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd()),
-            **{name: str(path) for name, path in paths.items()},
-        }
+        asked = {"code": code, "arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd()),
+                 **{name: str(path) for name, path in paths.items()}}
         print(json.dumps(asked), file=server.stdin, flush=True)
         status = int(server.stdout.readline())
         return subprocess.CompletedProcess([], status, *(path.read_text("utf-8") for path in paths.values()))

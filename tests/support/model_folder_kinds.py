@@ -9,19 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_folders import (
-    PROMPT,
-    WIDTH,
-    WORDS,
-    adapter,
-    change,
-    declare,
-    dense,
-    normalize,
-    pooling,
-    tokenizer,
-    transformer,
-)
+from model_folders import PROMPT, WIDTH, WORDS, adapter, change, declare, dense, normalize, pooling, tokenizer, transformer
 
 LEGACY = "sentence_transformers.models"
 NEW = "sentence_transformers.sentence_transformer.modules"
@@ -61,15 +49,13 @@ def of(*modules, model=None, **declared):
 
 kind("pooling lasttoken, prompt left out, padding left, similarity dot", alone=True)(of(
     pooling("lasttoken", include_prompt=False), model=dict(tok=tokenizer(padding_side="left")),
-    settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts", "similarity_fn_name": "dot"},
-))
+    settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts", "similarity_fn_name": "dot"}))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_sqrt_len_tokens": True, "pooling_mode_cls_token": True,
 })))
 kind("new module paths")(lambda folder: declare(
     transformer(folder), (f"{NEW}.pooling.Pooling", {"embedding_dimension": WIDTH, "pooling_mode": "mean"}),
-    ("sentence_transformers.base.modules.normalize.Normalize", {}),
-))
+    ("sentence_transformers.base.modules.normalize.Normalize", {})))
 
 # Families -------------------------------------------------------------------------------------------------------------
 
@@ -77,31 +63,24 @@ kind("family longt5")(of(pooling("mean"), normalize(), model=dict(family="longt5
 kind("masked-LM weights")(of(pooling("cls"), model=dict(family="bert-lm")))
 kind("transformer in a sub-folder, the settings' old file name")(lambda folder: declare(
     transformer(folder / "0_Transformer", "roberta").parent, pooling("mean"), limit=8, first="0_Transformer",
-    transformer_file="sentence_roberta_config.json",
-))
+    transformer_file="sentence_roberta_config.json"))
 _EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models use, and every way to pool and to end in turn
     ("data2vec", "roberta", True, "right"), ("qwen2", "qwen3", False, "left"), ("gemma3", "llama", True, "left"),
-    ("gpt2", "gpt2", False, "right"), ("deberta-v2", None, True, "right"),
-)
+    ("gpt2", "gpt2", False, "right"), ("deberta-v2", None, True, "right"))
 for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
     _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
     _words = tokenizer(_tok or "bert", ends=_end, padding_side=_side, blanks=_family == "qwen2")
     kind(f"every family: {_family} {_mode} {_tok} {_end} {_side}", empty=_end)(
-        of(pooling(_mode, width=32), normalize(), model=dict(family=_family, tok=_words))
-    )
+        of(pooling(_mode, width=32), normalize(), model=dict(family=_family, tok=_words)))
 kind("gemma3 bidirectional cls")(
-    of(pooling("cls", width=32), model=dict(family="gemma3 bidirectional", tok=tokenizer("roberta")))
-)
+    of(pooling("cls", width=32), model=dict(family="gemma3 bidirectional", tok=tokenizer("roberta"))))
 kind("gpt_neox, more tokens than positions")(of(
-    pooling("mean", width=32), model=dict(family="gpt_neox", tok=tokenizer("llama"), max_position_embeddings=40), limit=500,
-))
+    pooling("mean", width=32), model=dict(family="gpt_neox", tok=tokenizer("llama"), max_position_embeddings=40), limit=500))
 kind("opt, states of another width")(
-    of(pooling("mean", width=20), model=dict(family="opt", tok=tokenizer("llama"), word_embed_proj_dim=20))
-)
+    of(pooling("mean", width=20), model=dict(family="opt", tok=tokenizer("llama"), word_embed_proj_dim=20)))
 kind("roberta, blanks count")(of(
     pooling("mean"), model=dict(family="roberta", tok=tokenizer("roberta", blanks=True)),
-    settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
-))
+    settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"}))
 kind("token_type_ids of 1", refused="token_type_ids")(of(pooling("mean"), model=dict(tok=tokenizer(kinds=True))))
 
 # Modules --------------------------------------------------------------------------------------------------------------
@@ -111,8 +90,7 @@ kind("dense, then normalize")(of(pooling("mean"), dense(), normalize()))
 kind("dense for other vectors", refused="cannot encode with")(of(pooling("mean"), dense(given=8)))
 kind("dense with an activation of its own", refused=r"activation_function")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()),
-    change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation"),
-))
+    change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation")))
 
 
 def word_embeddings():
@@ -151,11 +129,13 @@ def static(seed):
     return StaticEmbedding(tok, embedding_weights=torch.randn(len(tok), WIDTH))
 
 
-@kind("router of queries and documents", refused=r"Router|route")
-def _(folder):
+def router(folder, *modules, **declared):
     from sentence_transformers.base.modules import Router
 
-    declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
+    return declare(folder, Router.for_query_document([static(7)], [static(8)]), *modules, first=None, **declared)
+
+
+kind("router of queries and documents", refused=r"Router|route")(lambda folder: router(folder, normalize()))
 
 
 @kind("router without a default", refused=r"Router|route")
@@ -172,8 +152,7 @@ kind("a limit of no token", refused="token limit 0 is not a positive number")(of
 kind("truncation_side left")(of(pooling("mean"), limit=8, model=dict(tok=tokenizer(truncation_side="left"))))
 kind("do_lower_case")(of(pooling("cls"), stored={"do_lower_case": True}))
 kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
-    of(pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
-)
+    of(pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}}))
 
 
 @kind("the tokenizer's limit by its old name")
@@ -191,8 +170,7 @@ def _(folder):
 
 
 kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
-    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
-)
+    of(pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}}))
 
 
 @kind("a tokenizer's class that lowers texts, in the library", refused="makes another tokenizer of its class's name")
@@ -259,6 +237,5 @@ def _(folder):
 # Folders of transformers, without modules -----------------------------------------------------------------------------
 
 kind("plain decoder, last", options={"pooler": "last"})(
-    lambda folder: transformer(folder, "qwen3-lm", tok=tokenizer("qwen3", limit=20, padding_side="left"))
-)
+    lambda folder: transformer(folder, "qwen3-lm", tok=tokenizer("qwen3", limit=20, padding_side="left")))
 kind("plain fnet, mean", options={"pooler": "mean"}, alone=True)(lambda folder: transformer(folder, "fnet"))

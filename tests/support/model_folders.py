@@ -10,12 +10,11 @@ from written_once import written_once
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
 WORDS = [
-    "a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no",
-    "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats",
-    "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish",
-    "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating",
-    "running", "said", "will", "new", ":", ".", ",",
-]
+    "a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no", "not",
+    "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats", "runs", "sleeps",
+    "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish", "park", "house", "road", "water",
+    "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating", "running", "said", "will", "new", ":", ".",
+    ","]
 PROMPT = "the man reads : "
 WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
 
@@ -25,8 +24,7 @@ TEXTS = [
     "a dog runs in the park .", "the young woman plays a guitar", "", "A BIG DOG SLEEPS", "cat",
     " ".join(["the old man eats bread and a small fish in the house"] * 8), "The Horse walks", "zebra quilt , no ?",
     "  two  dogs and\na line ", "[MASK] the dog [SEP] runs <mask> </s> in the park",
-    "a na\u00efve caf\u00e9 in \u6771\u4eac",
-]
+    "a na\u00efve caf\u00e9 in \u6771\u4eac"]
 
 
 def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False, **sides):
@@ -41,8 +39,7 @@ def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False
     first, last, pad = {
         "roberta": _OFFSET, "xlm-roberta": _OFFSET,
         "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"), "llama": ("<s>", "</s>", "</s>"),
-        "gpt2": (None, "<|end|>", "<|end|>"),
-    }.get(family, ("[CLS]", "[SEP]", "[PAD]"))
+        "gpt2": (None, "<|end|>", "<|end|>")}.get(family, ("[CLS]", "[SEP]", "[PAD]"))
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
     special = [first, pad, last, unknown, mask] if first == "<s>" else [pad, first, last, unknown, mask]
@@ -54,15 +51,13 @@ def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False
     around = [token for token in (first, last) if token]
     backend.post_processor = processors.TemplateProcessing(
         single=" ".join(token for token in (first, "$A:1" if kinds else "$A", last if ends else None) if token),
-        special_tokens=[(token, vocabulary[token]) for token in around],
-    )
+        special_tokens=[(token, vocabulary[token]) for token in around])
     named = {"cls_token": first, "bos_token": first} if first else {}
     if kinds:
         named["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token=unknown, pad_token=pad, mask_token=mask, eos_token=last, sep_token=last,
-        **named, **({} if limit is None else {"model_max_length": limit}), **sides,
-    )
+        **named, **({} if limit is None else {"model_max_length": limit}), **sides)
 
 
 _TOKENS = {"t5-whole": "t5", "longt5": "t5", "qwen3-lm": "qwen3"}
@@ -118,10 +113,8 @@ def transformer(folder, family="bert", *, seed=7, tok=None, save=None, dtype=Non
     return folder
 
 
-def declare(
-    folder, *modules, limit=LIMIT, settings=None,
-    stored=None, first="", transformer_file="sentence_bert_config.json",
-):
+def declare(folder, *modules, limit=LIMIT, settings=None, stored=None, first="",
+            transformer_file="sentence_bert_config.json"):
     """Write modules.json and what it names around the transformers model that lies in `folder`/`first`.
     modules: those that follow it, each a Module of sentence-transformers, which is saved as its author would, or (type,
     config.json). first=None: there is no transformers model. limit: max_seq_length, None for none declared. settings: of

@@ -14,10 +14,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from stsbench.encoders.forward import checkpoint
 
 LARGEST = 4_000_000  # bytes of a folder: copies of larger models would stay in memory
-_PLAIN = {
-    "dtype", "local_files_only", "trust_remote_code", "add_pooling_layer", "attn_implementation", "_from_auto", "cache_dir",
-    "revision", "token", "adapter_kwargs", "device_map",
-}
+_PLAIN = {"dtype", "local_files_only", "trust_remote_code", "add_pooling_layer", "attn_implementation", "_from_auto",
+          "cache_dir", "revision", "token", "adapter_kwargs", "device_map"}
 
 
 def patch(patches):

@@ -68,8 +68,7 @@ class OnDevice(torch.Tensor):
     def __new__(cls, raw, requires_grad=False):
         made = torch.Tensor._make_wrapper_subclass(
             cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, layout=raw.layout,
-            device=torch.device("pretend:0"), requires_grad=requires_grad,
-        )
+            device=torch.device("pretend:0"), requires_grad=requires_grad)
         made.raw = raw
         return made
 

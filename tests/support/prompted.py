@@ -26,16 +26,13 @@ TEMPLATES = {"bert": 'the cat of "{}" means [MASK] .', "roberta": "the cat : ' {
 TEXTS = [*tiny_models.sentences(12, longest=12), "", "a", "the dog ?", "the cat " * 20]
 PLAIN = [  # what transformers alone can do, too
     ("bert", {}), ("roberta", {"full_stop": True}), ("bert", {"head": "dense", "full_stop": True}),
-    ("roberta", {"head": "transform"}), ("bert", {"template": "{mask} is the cat {} ."}),
-]
+    ("roberta", {"head": "transform"}), ("bert", {"template": "{mask} is the cat {} ."})]
 MORE = [
     ("bert", {"prefixes": 1, "denoise": True, "head": "dense"}),
     ("bert", {"prefixes": 2, "words": True, "denoise": True, "each": True, "head": "transform", "full_stop": True}),
-    ("bert", {"denoise": True, "positions": "empty", "text": "pieces", "pieces": 5}),
-    ("bert", {"prefixes": 1, "shift": 7}),
+    ("bert", {"denoise": True, "positions": "empty", "text": "pieces", "pieces": 5}), ("bert", {"prefixes": 1, "shift": 7}),
     ("roberta", {"prefixes": 1, "denoise": True, "start": "zero", "full_stop": True}),
-    ("roberta", {"prefixes": 2, "text": "pieces"}),
-]
+    ("roberta", {"prefixes": 2, "text": "pieces"})]
 LAYERS, WIDTH, HEADS = 3, 32, 4  # of tiny_models
 
 
@@ -53,15 +50,10 @@ def random_prompt(tokenizer, family="bert", *, prefixes=0, words=False, head=Non
     for part in (tanh, transform, *([adapters] if adapters else [])):
         for weight in part.parameters():
             nn.init.normal_(weight, std=0.3)
-    return Prompt(
-        template,
-        words=torch.randn(count, WIDTH) if words else None,
-        prefixes=tuple(KeyValues(*torch.randn(2, LAYERS, length, WIDTH)) for length in lengths),
-        shift=sum(lengths) if shift is None else shift,
-        head={"dense": tanh, "transform": transform}.get(head),
-        bottlenecks=adapters,
-        **more,
-    )
+    return Prompt(template, words=torch.randn(count, WIDTH) if words else None,
+                  prefixes=tuple(KeyValues(*torch.randn(2, LAYERS, length, WIDTH)) for length in lengths),
+                  shift=sum(lengths) if shift is None else shift, head={"dense": tanh, "transform": transform}.get(head),
+                  bottlenecks=adapters, **more)
 
 
 def values(prompt):

@@ -23,10 +23,8 @@ def library(folder, trusted=False):
     logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True, trust_remote_code=trusted,
-            model_kwargs={"dtype": torch.float32},
-        )
+        return SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=trusted,
+                                   model_kwargs={"dtype": torch.float32})
 
 
 def published(folder, texts, *, alone=False, trusted=False, **encode):

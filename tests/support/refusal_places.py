@@ -55,21 +55,15 @@ def _trainings(folder):
 def _tables_of_vectors(place):
     import numpy as np
 
-    pair = np.array(["a", "b"])
-    for name, arrays in {
-        "right": {"texts": np.array(["a", "b b"]), "vectors": np.eye(2)},
-        "two-vectors-of-a-text": {"texts": np.array(["a", "a"]), "vectors": np.eye(2)},
-        "no-vectors": {"texts": np.array(["a"])}, "no-texts": {"vectors": np.eye(1)},
-        "objects": {"texts": np.array(["a"], dtype=object), "vectors": np.eye(1)},
-        "bytes": {"texts": np.array([b"a"]), "vectors": np.eye(1)},
-        "table-of-texts": {"texts": np.array([["a"]]), "vectors": np.eye(1)},
-        "one-axis": {"texts": np.array(["a"]), "vectors": np.ones(1)},
-        "letters": {"texts": np.array(["a"]), "vectors": np.array([["x"]])},
-        "too-few": {"texts": pair, "vectors": np.ones((1, 1))},
-        "nan": {"texts": pair, "vectors": np.array([[1.0], [np.nan]])},
-        "too-large": {"texts": pair, "vectors": np.array([[1.0], [1e300]])},
-    }.items():
-        np.savez(place / f"{name}.npz", **arrays)
+    for name, texts, vectors in (
+        ("right", ["a", "b b"], np.eye(2)), ("two-vectors-of-a-text", ["a", "a"], np.eye(2)), ("no-vectors", ["a"], None),
+        ("no-texts", None, np.eye(1)), ("objects", np.array(["a"], dtype=object), np.eye(1)), ("bytes", [b"a"], np.eye(1)),
+        ("table-of-texts", [["a"]], np.eye(1)), ("one-axis", ["a"], np.ones(1)), ("letters", ["a"], [["x"]]),
+        ("too-few", ["a", "b"], np.ones((1, 1))), ("nan", ["a", "b"], [[1.0], [np.nan]]),
+        ("too-large", ["a", "b"], [[1.0], [1e300]]),
+    ):
+        arrays = {"texts": texts, "vectors": vectors}
+        np.savez(place / f"{name}.npz", **{key: array for key, array in arrays.items() if array is not None})
     np.save(place / "array.npy", np.eye(2))
     (place / "cut.npz").write_bytes((place / "right.npz").read_bytes()[:-40])
 
@@ -91,6 +85,7 @@ def parquet_of(**columns):
 def _cross_encoders(folder):
     import tiny_models
     import torch
+    from safetensors.torch import load_file, save_file
     from sentence_transformers import CrossEncoder
 
     bare = tiny_models.build(folder / "bare")
@@ -99,8 +94,6 @@ def _cross_encoders(folder):
         CrossEncoder(str(bare), num_labels=labels, device="cpu").save_pretrained(str(folder / name))
     for name in ("lacking", "calling", "older"):
         shutil.copytree(folder / "one", folder / name)
-    from safetensors.torch import load_file, save_file
-
     weights = load_file(folder / "one/model.safetensors")
     without = {key: value for key, value in weights.items() if "classifier" not in key}
     save_file(without, folder / "lacking/model.safetensors", {"format": "pt"})

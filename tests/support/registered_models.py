@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from code_folders import own_module
-from model_folder_kinds import static
+from model_folder_kinds import router
 from model_folders import declare, dense, normalize, pooling, read, tokenizer, transformer, write
 from tiny_models import sentences
 
@@ -37,25 +37,17 @@ def tasks_of_jina(folder):
     return folder
 
 
-def sides(folder):
-    from sentence_transformers.base.modules import Router
-
-    return declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
-
-
 # name -> how the folder is built, and whose entry in mteb's registry loads it
 MODELS = {
     "qwen3": (lambda folder: declare(
         transformer(folder, "qwen3", tok=tokenizer("qwen3", padding_side="left", limit=64)),
-        pooling("lasttoken"), normalize(),
-    ), "Qwen/Qwen3-Embedding-0.6B"),
+        pooling("lasttoken"), normalize()), "Qwen/Qwen3-Embedding-0.6B"),
     "gemma3": (lambda folder: declare(
         transformer(folder, "gemma3 bidirectional", tok=tokenizer("llama", limit=64)),
-        pooling("mean", width=32), dense(12, 32), normalize(), settings={"prompts": PROMPTS},
-    ), "google/embeddinggemma-300m"),
+        pooling("mean", width=32), dense(12, 32), normalize(), settings={"prompts": PROMPTS}), "google/embeddinggemma-300m"),
     "e5": (lambda folder: declare(transformer(folder), pooling("mean"), normalize()), "intfloat/e5-small"),
     "jina": (tasks_of_jina, "jinaai/jina-embeddings-v3"),
-    "router": (sides, "sentence-transformers/all-MiniLM-L6-v2"),
+    "router": (lambda folder: router(folder, normalize()), "sentence-transformers/all-MiniLM-L6-v2"),
 }
 
 
@@ -114,8 +106,7 @@ def retrieval_task():
 
     class LocalRetrieval(MockRetrievalTask):
         metadata = MockRetrievalTask.metadata.model_copy(
-            update={"name": "LocalRetrieval", "prompt": None, "eval_splits": ["test"]}
-        )
+            update={"name": "LocalRetrieval", "prompt": None, "eval_splits": ["test"]})
 
         def load_data(self, *arguments, **more):
             queries, corpus, relevant = judged()

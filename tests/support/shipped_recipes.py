@@ -69,10 +69,8 @@ def _place(heading, column):
 
 def held(method):
     """(recipe, protocol, metric, task, score), from the recipes."""
-    return {
-        (name, row.protocol, row.metric, task, score)
-        for name in recipe_names(method) for row in recipe(name, method).published for task, score in row.scores.items()
-    }
+    return {(name, row.protocol, row.metric, task, score) for name in recipe_names(method)
+            for row in recipe(name, method).published for task, score in row.scores.items()}
 
 
 def changed(base, name, method):
@@ -81,8 +79,8 @@ def changed(base, name, method):
     return {key: value for key, value in after.items() if before[key] != value}
 
 
-def one_line(call, *parts):
-    with pytest.raises(StsbenchError) as caught:
+def one_line(call, *parts, error=StsbenchError):
+    with pytest.raises(error) as caught:
         call()
     text = str(caught.value)
     assert len(text.splitlines()) == 1, text

@@ -14,24 +14,18 @@ from stsbench.leaderboard.page.tables import comparable
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,1000",
-)
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,1000")
 
 
-def need_browser():
-    """Paths of Chromium and its driver; skips the test, with the reason, where one or selenium is missing."""
+@contextmanager
+def started(profile):
+    """A driver with a fresh profile; the driver is named, so that selenium looks for none to download. Skips the test, with
+    the reason, where Chromium, its driver or selenium is missing."""
     pytest.importorskip("selenium", reason="selenium is not installed: pip install stsbench[dev]")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip(f"no {'chromium' if not chromium else 'chromedriver'} on the PATH")
-    return chromium, driver
-
-
-@contextmanager
-def started(profile):
-    """A driver with a fresh profile; the driver is named, so that selenium looks for none to download."""
-    chromium, driver = need_browser()
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -69,13 +63,9 @@ def screen(browser, width, height):
 def accessible(browser):
     """(role, name, properties) of everything that assistive technology is told of."""
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    return [
-        (
-            node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""),
-            {each["name"]: each["value"].get("value") for each in node.get("properties", [])},
-        )
-        for node in nodes if not node.get("ignored")
-    ]
+    return [(node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""),
+             {each["name"]: each["value"].get("value") for each in node.get("properties", [])})
+            for node in nodes if not node.get("ignored")]
 
 
 _visits = count()
@@ -91,16 +81,26 @@ def urls(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    need_browser()
     with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
 
 
 @pytest.fixture
 def visit(browser, urls):
-    """Opens the odd board, or the small one, at a fragment; at the end nothing may have been complained of or asked for."""
-    yield lambda at="", which="odd", **more: go(browser, urls[which], at, **more)
-    clean(browser, *urls.values())
+    """Opens the odd board, or the small one, at a fragment; at the end nothing may have been complained of, and nothing
+    asked for outside the pages' folders."""
+
+    def visit(at="", which="odd", width=1280):
+        screen(browser, width, 844 if width < 600 else 1000)
+        browser.get(f"{urls[which]}?{next(_visits)}" + (f"#{at}" if at else ""))  # another query makes it another page
+        # Once the tab's rows are drawn or the page has said why not.
+        ready = "return Boolean(document.querySelector('#view > *, .banner, #board > p'))"
+        comes_to(lambda: browser.execute_script(ready), True)
+
+    yield visit
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in {"SEVERE", "WARNING"}] == []
+    folders = tuple(url.rpartition("/")[0] + "/" for url in urls.values())
+    assert [asked for asked in requests(browser) if not asked.startswith(folders)] == []
 
 
 def write_site(board, folder):
@@ -128,28 +128,6 @@ def comes_to(read, expected, seconds=10):
     assert seen == expected
 
 
-def ready(browser):
-    """The browser, once the tab's rows are drawn or the page has said why not."""
-    comes_to(
-        lambda: browser.execute_script("return Boolean(document.querySelector('#view > *, .banner, #board > p'))"), True
-    )
-    return browser
-
-
-def go(browser, url, fragment="", width=1280):
-    """Open the page at a fragment, afresh: another query makes it another page."""
-    screen(browser, width, 844 if width < 600 else 1000)
-    browser.get(f"{url}?{next(_visits)}" + (f"#{fragment}" if fragment else ""))
-    return ready(browser)
-
-
-def clean(browser, *urls):
-    """Nothing was complained of, and nothing asked for outside the pages' folders."""
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in {"SEVERE", "WARNING"}] == []
-    folders = tuple(url.rpartition("/")[0] + "/" for url in urls)
-    assert [asked for asked in requests(browser) if not asked.startswith(folders)] == []
-
-
 def said(browser, selector):
     """What the first element of a selector shows, on one line."""
     script = "return document.querySelector(arguments[0])?.innerText ?? ''"
@@ -161,10 +139,8 @@ def fragment(browser):
 
 
 def ranking(browser, kind="measured"):
-    return list(
-        browser.execute_script(
-            "return [...document.querySelectorAll('.lines.' + arguments[0] + ' .name .open')].map(each => each.textContent)",
-            kind))
+    script = "return [...document.querySelectorAll('.lines.' + arguments[0] + ' .name .open')].map(each => each.textContent)"
+    return list(browser.execute_script(script, kind))
 
 
 def first_view(tab):

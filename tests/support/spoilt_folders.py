@@ -4,29 +4,14 @@ import contextlib
 import functools
 import json
 import os
-import pickle
 import shutil
 import tempfile
 from pathlib import Path
 
-import pytest
-import tiny_models
-from hostile import CODE, OUTSIDE, Evil, assign, several, spoils
+from hostile import CODE, assign, several, spoils  # noqa: F401 - for the tables, which import what is here
 from hostile import written as put
 from model_folder_kinds import static, word_embeddings
-from model_folders import (  # noqa: F401 - for the tables, which import what is here
-    adapter,
-    change,
-    declare,
-    dense,
-    normalize,
-    pooling,
-    read,
-    tokenizer,
-    transformer,
-    weights,
-    write,
-)
+from model_folders import adapter, change, declare, dense, pooling, read, tokenizer, transformer, weights, write
 from sentence_transformers.base.modules import Router
 
 from stsbench import load_encoder
@@ -35,8 +20,6 @@ LIBRARY, BESIDE = "sentence_bert_config.json", "config_sentence_transformers.jso
 CONFIG, TOKENIZER, WORDS, ADAPTER = "config.json", "tokenizer_config.json", "tokenizer.json", "adapter_config.json"
 MODEL, WEIGHT = "model.safetensors", "embeddings.word_embeddings.weight"
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
-
-
 OV = dict(content="ov", lstrip=False, rstrip=False, single_word=False, normalized=False, special=False)
 SPLADE = ("sentence_transformers.sparse_encoder.models.SpladePooling", {"pooling_strategy": "max"})
 MULTI_VECTOR = ("sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask", {})
@@ -73,20 +56,6 @@ def unchanged(m):
     """What is wrong with a folder is how it is read."""
 
 
-@pytest.fixture
-def work(tmp_path, monkeypatch):
-    """A folder for copies of these, to be spoilt, beside one that nobody may read."""
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    outside, folder = tmp_path / OUTSIDE, tmp_path / "work"
-    shutil.copytree(models() / "m", outside / "model")
-    for name in (MODEL, CONFIG, WORDS):
-        shutil.copy(models() / "m" / name, outside / f"secret{Path(name).suffix}")
-    folder.mkdir()
-    (folder / "text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
-    return folder
-
-
 @spoils
 def set_in(m, file, /, **values):
     """Keys of a JSON file; __ for a step inside."""
@@ -103,56 +72,10 @@ def module(m, i, **values):
     (m / "code.py").write_text(CODE, "utf-8")
 
 
-def own_code(file, **auto_map):
-    return several(put("code.py", CODE), set_in(file, auto_map=auto_map))
-
-
 @spoils
 def linked(m, file, target):
     (m / file).unlink(missing_ok=True)
     os.mkfifo(m / file) if target == "pipe" else (m / file).symlink_to(target)
-
-
-@spoils
-def pickled(m, file):
-    (m / MODEL).unlink(missing_ok=True)
-    (m / file).parent.mkdir(exist_ok=True)
-    (m / file).write_bytes(pickle.dumps({WEIGHT: Evil()}))
-
-
-@spoils
-def zipped(m, file):
-    import torch
-
-    (m / MODEL).unlink(missing_ok=True)
-    torch.save({WEIGHT: Evil()}, m / file)
-
-
-def header(file, text, size):
-    return put(file, size.to_bytes(8, "little") + text.encode())
-
-
-def linked_module(m):
-    shutil.rmtree(m / "1_Pooling")
-    (m / "1_Pooling").symlink_to("/dev")
-
-
-def router_of_code(m):
-    config = read(m / "0_Router/router_config.json")
-    config["types"] = {**config["types"], next(iter(config["types"])): "code.M"}
-    write(m / "0_Router/router_config.json", config)
-    for folder in (m, m / "0_Router"):
-        (folder / "code.py").write_text(CODE, "utf-8")
-
-
-def base_of_code(m):
-    adapter_alone(m)
-    own_code(CONFIG, AutoModel="code.M", AutoConfig="code.M")(m.with_name("base"))
-    change(m.with_name("base") / CONFIG, model_type="mine")
-
-
-def index(**shards):
-    return set_in("model.safetensors.index.json", weight_map=shards)
 
 
 @spoils

@@ -39,10 +39,8 @@ def recipe_of(place, *, stages=None, **settings):
     values = {
         "name": "toy", "method": "toy", "backbone": {"model": str(place / "tiny"), "dropout": 0.1, "max_length": 16},
         "training": {"batch_size": 10, "learning_rate": 1e-3}, "selection": {"every": 2}, "checkpoint_every": 2,
-        "stages": {
-            "first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},
-            "second": {"data": {"file": str(place / "second.txt")}},
-        },
+        "stages": {"first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},
+                   "second": {"data": {"file": str(place / "second.txt")}}},
     }
     for key, value in settings.items():
         put(values, key.replace("__", "."), value, "test")
@@ -54,8 +52,7 @@ def recipe_of(place, *, stages=None, **settings):
 def run(place, name, recipe=None, **options):
     said = []
     options = {"device": "cpu", "sample": True, **options}
-    actual = train(TrainOptions(recipe=recipe or recipe_of(place), output=place / name, **options), said.append)
-    return actual, said
+    return train(TrainOptions(recipe=recipe or recipe_of(place), output=place / name, **options), said.append), said
 
 
 def refused(place, name="refused", recipe=None, **options):

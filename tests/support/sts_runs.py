@@ -21,29 +21,20 @@ def sha(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sizes(observations):
-    names, subset = observations.names.get("subsets", ["all"]), observations.arrays.get("subset", np.zeros(N))
-    return {name: int((subset == i).sum()) for i, name in enumerate(names)}
-
-
 def add(result, protocol, task, observations, *, text_version="senteval", digest="", known=True, name="invented"):
     """A record of made-up observations, as `measure` would have written it."""
     set_id = protocol.tasks()[task]
+    names, subset = observations.names.get("subsets", ["all"]), observations.arrays.get("subset", np.zeros(N))
     data = DataIdentity(
-        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id),
+        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id), known=known, origin="here",
         n=int(observations.arrays.get("sizes", np.array([N])).sum()),
-        subsets=_sizes(observations), known=known, origin="here",
-    )
+        subsets={each: int((subset == i).sum()) for i, each in enumerate(names)})
     who = EncoderIdentity(spec={"name": name, "weights": sha(name), "pooler": "mean"}, fingerprint=sha(name), dimension=3)
-    how = ProtocolIdentity(
-        name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
-    )
+    how = ProtocolIdentity(name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings)
     result.observed.append(observations)
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
-        observations=Observed(sha256=observations_digest(observations)),
-        scores=protocol.score(observations, set_id, task),
-    ))
+        observations=Observed(sha256=observations_digest(observations)), scores=protocol.score(observations, set_id, task)))
 
 
 def pairs(task, noise, subsets=("all",), draw=0):
@@ -69,10 +60,8 @@ def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **
 def head(folder, noise, draw=0):
     protocol, result = RegressionProtocol({}), Result(folder)
     seen = pairs("STS-B", noise, draw=draw).arrays
-    arrays = {
-        "predicted": 40 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
-        "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
-    }
+    arrays = {"predicted": 40 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
+              "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5])}
     add(result, protocol, "STS-B", Observations(arrays))
     result.write()
     return folder

@@ -17,11 +17,9 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.result import Result
 from stsbench.protocols.sts import TASKS, StsProtocol
 
-YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
-SIZES = {  # of invented subsets, as unequal as real ones
+SIZES = {  # of a year's invented subsets, as unequal as real ones
     "STS12": (235, 100, 165), "STS13": (50, 250, 200), "STS14": (150, 100, 250), "STS15": (100, 235, 165),
-    "STS16": (200, 85, 215),
-}
+    "STS16": (200, 85, 215)}
 SPREAD = (0.6, 1.6, 0.9)  # a subset's noise beside another's: mean and wmean differ
 CLOSE = 0.004  # points: closer than the second decimal
 
@@ -29,13 +27,10 @@ CLOSE = 0.004  # points: closer than the second decimal
 B2 = {
     "sbert": {
         "all": (70.97, 76.53, 73.19, 79.09, 74.30, 76.98, 72.91), "wmean": (66.35, 73.76, 73.88, 77.33, 73.62, 76.98, 72.91),
-        "reported": (70.97, 76.53, 73.19, 79.09, 74.30, 77.03, 72.91), "is": "all", "exact": 6,
-    },
+        "reported": (70.97, 76.53, 73.19, 79.09, 74.30, 77.03, 72.91), "is": "all", "exact": 6},
     "whitening-nli": {
         "all": (57.83, 66.90, 60.89, 75.08, 71.30, 68.23, 63.73), "wmean": (61.43, 65.90, 65.96, 74.80, 73.10, 68.23, 63.73),
-        "reported": (61.69, 65.70, 66.02, 75.11, 73.11, 68.19, 63.60), "is": "wmean", "exact": 0,
-    },
-}
+        "reported": (61.69, 65.70, 66.02, 75.11, 73.11, 68.19, 63.60), "is": "wmean", "exact": 0}}
 
 
 def said(numbers):
@@ -55,8 +50,7 @@ def bisected(score, low, high, target):
 
 def year(task, pooled, weighted):
     """similarity and gold float64 (n,), subset int64 (n,): all = `pooled`, wmean = `weighted`, in points, to 0.01."""
-    generator = np.random.default_rng(list(task.encode()))
-    sizes = SIZES[task]
+    generator, sizes = np.random.default_rng(list(task.encode())), SIZES[task]
     subset = np.repeat(np.arange(len(sizes)), sizes)
     tilt = np.array([-1.0, 0.0, 1.0])[subset]
     gold = np.round(np.clip(generator.normal(2.5 + 0.9 * tilt, 1.1), 0, 5), 1)
@@ -97,8 +91,8 @@ def squeezed(values):
 def observations(pooled, weighted):
     """Task -> Observations in which `sts:all` gives the seven scores `pooled` and `sts:wmean` those of `weighted`."""
     actual = {}
-    for task, one, other in zip((*YEARS, "STS-B", "SICK-R"), pooled, weighted, strict=True):
-        if task in YEARS:
+    for task, one, other in zip((*SIZES, "STS-B", "SICK-R"), pooled, weighted, strict=True):
+        if task in SIZES:
             similarity, gold, subset = year(task, one, other)
             names = [f"part {i}" for i in range(len(SIZES[task]))]
         else:

@@ -33,14 +33,6 @@ FEATURES = ("u", "v", "difference", "max_square")
 JOINT = {"setting": "joint", "joint_views": ("shuffle", "token_cutoff"), "joint_rates": (None, 0.4), "features": FEATURES}
 
 
-class LabelledRows(MemoryRows):
-    def scores(self):
-        return [float(row) for row in self.rows]
-
-    def labels(self):
-        return [row % 3 for row in self.rows]
-
-
 def views(method, batch):
     return method.vectors(batch.ids, batch.mask).split(len(batch))
 
@@ -70,8 +62,7 @@ CASES = {
     "simcse": (WARM, "cls", PLAIN, "contrastive", lambda m, b: losses.simcse(*m.view_vectors(b), **WARM)),
     "simcse, given": ({"view": "given", **HARD, "head": "none"}, "max", {**TRIPLETS, "negative2": TEXTS[7:3:-1]},
                       "contrastive", lambda m, b: losses.simcse(*views(m, b)[:2], torch.cat(views(m, b)[2:]), **HARD)),
-    "simcse, masked": ({"mlm_weight": 0.1, **WARM}, "cls", PLAIN),
-    "esimcse": (WARM, "cls", PLAIN),
+    "simcse, masked": ({"mlm_weight": 0.1, **WARM}, "cls", PLAIN), "esimcse": (WARM, "cls", PLAIN),
     "consert": ({"views": ("none", "shuffle"), "rates": (None, None), "nt_xent": "sum", "weigh_unsup": True, **WARM}, "mean",
                 PLAIN, None, lambda m, b: 0.15 * losses.consert(*contrasted(m, b, "unsup"), nt_xent="sum", **WARM)),
     "consert, joint": (JOINT, "mean", NLI, None, lambda m, b: losses.sbert_nli(
@@ -83,8 +74,7 @@ CASES = {
     "promptbert, words": ({**ONE_TEMPLATE, "head": "transform", "trained": "prompt"}, "mask", PLAIN),
     "diffaug": ({"template": TEMPLATES["template"], "denoise": False, "prefix_length": 2}, "mask", PLAIN),
     "diffcse": ({"rtd_weight": 0.0, **WARM}, "cls", PLAIN),
-    "infocse": ({**INFOCSE, **WARM}, "cls", PLAIN, "contrastive",
-                lambda m, b: losses.infocse(*m.view_vectors(b), **WARM)),
+    "infocse": ({**INFOCSE, **WARM}, "cls", PLAIN, "contrastive", lambda m, b: losses.infocse(*m.view_vectors(b), **WARM)),
     "infocse, no masks": ({"mlm_weight": 0.0, **WARM}, "cls", PLAIN, "contrastive",
                           lambda m, b: losses.infocse(*m.view_vectors(b), **WARM)),
     "sarcse": ({"beta": 0.3, "gamma": 0.7, "self_adaptive": False}, "text_cnn", PLAIN),
@@ -129,10 +119,8 @@ CASES = {
     "sg-opt": ({**SGOPT, "regulariser_weight": 0.0}, "mean", PLAIN),
     "sg-opt, opt2": ({**SGOPT, "objective": "opt2", "skip_negative": True}, "cls", PLAIN),
     "sg-opt, trained": ({**SGOPT, "guide": "trained"}, "cls", PLAIN),
-    "is-bert": ({}, "mean_cnn", PLAIN),
-    "is-bert, states": ({"padding": "states"}, "mean_cnn", PLAIN),
-    "mlm": ({"probability": 0.4}, "mean", PLAIN),
-    "tsdae": ({}, "cls", PLAIN),
+    "is-bert": ({}, "mean_cnn", PLAIN), "is-bert, states": ({"padding": "states"}, "mean_cnn", PLAIN),
+    "mlm": ({"probability": 0.4}, "mean", PLAIN), "tsdae": ({}, "cls", PLAIN),
 }
 # Options that change what is computed where; they are compared on another device alone.
 STILL = {"generator_mode": "eval", "temperature": 0.5}  # its dropout would be another draw there
@@ -154,8 +142,9 @@ def method_and_batch(folder, case, split=None, rank=0, device=CPU, changes=None)
     if case == "distil":
         options = {**options, "teachers": [{"model": str(folder), "settings": {"pooler": "cls"}}]}
     method = make(load_method(case.partition(",")[0]), folder, options, pooler=pooler)
-    rows, generator = LabelledRows(folder, texts), np.random.default_rng(0)
-    if labelled := texts is NLI:
+    labelled, generator = texts is NLI, np.random.default_rng(0)
+    rows = MemoryRows(folder, texts, values=[number % 3 if labelled else float(number) for number in range(6)])
+    if labelled:
         torch.manual_seed(1)
         method.classifier.set_shape(method.backbone.vector_width, 3)
         method.double()

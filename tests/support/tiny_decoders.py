@@ -7,10 +7,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from written_once import written_once
 
 LAYERS = 4
-TEXTS = [
-    "A small cat sleeps on the warm stone.", 'He said "no" and left', "Who plays the guitar?", "Rain", "",
-    "The woman in the red coat reads a long letter from her brother, who lives by the sea, and smiles.",
-]
+TEXTS = ["A small cat sleeps on the warm stone.", 'He said "no" and left', "Who plays the guitar?", "Rain", "",
+         "The woman in the red coat reads a long letter from her brother, who lives by the sea, and smiles."]
 ENDS = {"none": "$A", "bos": "<s> $A", "eos": "$A </s>", "both": "<s> $A </s>"}  # what a tokenizer puts around a text
 
 SPREAD = {  # of their layers, some on the disk
@@ -36,8 +34,7 @@ def tokenizer(ends="bos", padding_side="right"):
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     trainer = trainers.BpeTrainer(
         vocab_size=420, special_tokens=[AddedToken(token, special=True) for token in special],
-        initial_alphabet=list("?[]<>\n'") if pieces else pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    )
+        initial_alphabet=list("?[]<>\n'") if pieces else pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     backend.train_from_iterator([*TEXTS, 'This sentence : "A cat." means in one word:"'] * 3, trainer)
     backend.post_processor = processors.TemplateProcessing(single=ENDS[ends], special_tokens=[("<s>", 1), ("</s>", 2)])
     return hf.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
@@ -48,10 +45,8 @@ def tokenizer(ends="bos", padding_side="right"):
 def decoder_folder(folder, family="llama", ends="bos", padding_side="right", **more):
     """A random model whose states tell tokens, positions and layers apart. more: of its config."""
     words = tokenizer(ends, padding_side)
-    shape = {
-        "vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
-        "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, **more,
-    }
+    shape = {"vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
+             "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, **more}
     torch.manual_seed(5)
     if family == "llama":
         model = hf.LlamaForCausalLM(hf.LlamaConfig(**shape, intermediate_size=48, num_key_value_heads=2))

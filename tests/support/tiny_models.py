@@ -13,37 +13,29 @@ from written_once import written_once
 
 from stsbench.training.recipes.recipes import TEXTS
 
-WORDS = [
-    "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
-    "blue", "big", "small", "with", "in", "on", "means", ":", ".",
-]
+WORDS = ["a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
+         "blue", "big", "small", "with", "in", "on", "means", ":", "."]
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 # What a method needs, beside its default recipe, of a model of this shape: words of the command line.
 SETTINGS = {
     "sg-opt": ("--set", "options.projection_width=16"), "infocse": ("--set", "options.frozen_layers=2"),
-    "whitenedcse": ("--set", "options.groups=4", "--set", "options.eps=0.1"), "distil": ("--set", "backbone.layers=[1]"),
-}
+    "whitenedcse": ("--set", "options.groups=4", "--set", "options.eps=0.1"), "distil": ("--set", "backbone.layers=[1]")}
 READ = 3  # layers of a model that is read, not trained: with two, first_last of the first layer would be last2
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 
 
 def tokenizer(family):
     """A WordPiece tokenizer whose file carries the truncation and fixed padding of all-MiniLM-L6-v2's."""
-    if family == "bert":
-        cls, sep, pad, mask = "[CLS]", "[SEP]", "[PAD]", "[MASK]"
-        special = [pad, cls, sep, mask, "[UNK]"]
-    else:
-        cls, sep, pad, mask = "<s>", "</s>", "<pad>", "<mask>"
-        special = [cls, pad, sep, mask, "[UNK]"]
+    cls, sep, pad, mask = ("[CLS]", "[SEP]", "[PAD]", "[MASK]") if family == "bert" else ("<s>", "</s>", "<pad>", "<mask>")
+    special = [*((pad, cls) if family == "bert" else (cls, pad)), sep, mask, "[UNK]"]
     letters = [chr(i) for i in range(97, 123)]
     pieces = dict.fromkeys([*WORDS, *letters, *("##" + letter for letter in letters)])
     vocab = {token: i for i, token in enumerate([*special, *pieces])}
     backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}", special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])]
-    )
+    ends = [(cls, vocab[cls]), (sep, vocab[sep])]
+    backend.post_processor = processors.TemplateProcessing(single=f"{cls} $A {sep}", special_tokens=ends)
     backend.enable_truncation(8)
     backend.enable_padding(length=8, pad_id=vocab[pad], pad_token=pad)
     return hf.PreTrainedTokenizerFast(tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask,
@@ -149,11 +141,8 @@ def headed(folder, family="bert", tied=True, seed=5, extra_rows=0):
 
 def add_modules(folder, pooling, extra=("Normalize",), **settings):
     """Make `folder` a sentence-transformers folder: modules.json, 1_Pooling and the top settings."""
-    kinds = ["Transformer", "Pooling", *extra]
-    modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
-        for i, kind in enumerate(kinds)
-    ]
+    modules = [{"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+               for i, kind in enumerate(["Transformer", "Pooling", *extra])]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))

@@ -36,9 +36,8 @@ from stsbench.training.engine import checkpoint, loop, selection
 
 for name in (
     "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.encoders.cache.mteb",
-    "transformers.models.bert.tokenization_bert",
-    "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.messages",
-):
+    "transformers.models.bert.tokenization_bert", "transformers.models.encoder_decoder", "stsbench.cli.main",
+    "stsbench.cli.messages"):
     import_module(name)
 for name in ("torch.profiler._cupti_monitor", "torch.utils.serialization"):  # of newer torch: not in the oldest we allow
     with suppress(ModuleNotFoundError):
@@ -133,8 +132,7 @@ def _rehearse():
         values = {
             "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(place / "text.txt"),
             "training.batch_size": 10, "training.epochs": 1, "selection.by": "sts-b dev", "selection.every": 1,
-            "checkpoint_every": 1, "precision": "float32",
-        }
+            "checkpoint_every": 1, "precision": "float32"}
         stsbench.train("simcse", output=place / "run", settings=values, device="cpu", sample=True)
         how = {"sample": True, "tasks": ["STS-B"], "resamples": 0, "device": "cpu", "offline": True}
         stsbench.evaluate(str(model), output=place / "eval", pooler="mean", **how)
@@ -162,8 +160,7 @@ def settings(model, text, **more):
     return {
         "backbone.model": str(model), "backbone.dropout": 0.1, "backbone.max_length": 16, "data.file": str(text),
         "training.batch_size": 10, "training.epochs": 2, "training.learning_rate": 1e-3, "selection.by": "sts-b dev",
-        "selection.every": 4, "checkpoint_every": 3, "precision": "float32", **more,
-    }
+        "selection.every": 4, "checkpoint_every": 3, "precision": "float32", **more}
 
 
 def train(folder, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
@@ -176,15 +173,10 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, kil
     """The same in two processes that share the work; [(exit code, error line or None)]. kill: one of them, by its rank.
     They find what torchrun would tell them."""
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    shared = {
-        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-    }
-    children = [
-        _started(folder, values, method, recipe, seeds, (kill or {}).get(rank), cache, options,
-                 {**shared, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in "01"
-    ]
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
+              "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    children = [_started(folder, values, method, recipe, seeds, (kill or {}).get(rank), cache, options,
+                         {**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
     processes = [child for child, _ in children]
     while running := [child for child in processes if child.exitcode is None]:
         late = not connection.wait([child.sentinel for child in running], 600)
@@ -226,15 +218,10 @@ def leave():
 
 
 def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):
-    serve()
     rank = (environment or {}).get("RANK", "")
     told = folder.with_name(f"{folder.name}.error{rank}")
     environment = {"STSBENCH_CACHE": str(cache or folder.parent / "cache"), **(environment or {})}
-    child = _context.Process(
-        target=_child, args=(folder, values, method, recipe, seeds, kill, environment, told, options)
-    )
-    child.start()
-    return child, told
+    return forked(_child, folder, values, method, recipe, seeds, kill, environment, told, options), told
 
 
 def _finished(started):
@@ -253,9 +240,8 @@ def _child(folder, values, method, recipe, seeds, kill, environment, told, optio
     if kill:
         _arm(*kill)
     try:
-        stsbench.train(
-            method, output=folder, recipe=recipe, settings=values, seeds=seeds, device="cpu", **{"sample": True, **options}
-        )
+        options = {"sample": True, **options}
+        stsbench.train(method, output=folder, recipe=recipe, settings=values, seeds=seeds, device="cpu", **options)
     except StsbenchError as error:
         told.write_text(str(error), "utf-8")
         os._exit(1)
@@ -268,12 +254,9 @@ def _arm(moment, times, number=signal.SIGKILL):
     """A signal to this process when `moment` comes for the `times`-th time: nothing of ours runs any more after SIGKILL.
     The moment "poison" only makes a weight NaN."""
     places = {
-        "update": (AcceleratedOptimizer, "step"),
-        "scoring": (selection, "live_encoder"),
-        "step": (loop.Loop, "_step"),
-        "poison": (loop.Loop, "_step"),
+        "update": (AcceleratedOptimizer, "step"), "scoring": (selection, "live_encoder"), "step": (loop.Loop, "_step"),
+        "poison": (loop.Loop, "_step"), "dev": (loop.Loop, "_dev"),
         "checkpoint": (checkpoint, "_settle"),  # everything is written, nothing has its name yet
-        "dev": (loop.Loop, "_dev"),
         "tidy": (checkpoint.Checkpoints, "_tidy"),  # the checkpoint has its name, the older ones are still there
     }
     place, name = places[moment]
@@ -298,7 +281,6 @@ def log_of(folder):
 
 def weights_of(folder):
     newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
-    return {
-        f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order
-        for path in (newest, folder / "best") for name, weight in load_file(path / "model.safetensors").items()
-    }
+    # tensor by tensor: the file's header has no fixed order
+    return {f"{path.name} {name}": weight.numpy().tobytes()
+            for path in (newest, folder / "best") for name, weight in load_file(path / "model.safetensors").items()}

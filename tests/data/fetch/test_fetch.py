@@ -85,18 +85,13 @@ def test_training_texts_are_fetched_and_found(server, tmp_path, monkeypatch):
     assert list(read_lock(data_root())) == [f"train/{name}"]
     asked = len(server.asked)
     assert training_text(name)[0] == actual and len(server.asked) == asked
-    for place in ("environment", "given"):
-        (tmp_path / place / "train").mkdir(parents=True)
-        (tmp_path / place / "train" / name).write_text("x\n")
-        if place == "environment":
-            monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / place))
-            assert training_text(name)[0] == tmp_path / "environment" / "train" / name
-    assert training_text(name, data_dir=tmp_path / "given")[0] == tmp_path / "given" / "train" / name
+    environment, given = (put(tmp_path / place, f"train/{name}") for place in ("environment", "given"))
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "environment"))
+    assert training_text(name)[0] == environment and training_text(name, data_dir=tmp_path / "given")[0] == given
     for other in ("mine.csv", "../train/" + name, f"train/{name}", "", ".."):
         assert training_text(other) == (None, "")
-    server.body = b"changed\n"
-    with pytest.raises(DataError, match="changed since its first fetch"):
-        fetch_file(catalog().training[name], data_root(), force=True, strict=True)
+    server.body, file = b"changed\n", catalog().training[name]
+    refuses(DataError, "changed since its first fetch", fetch_file, file, data_root(), force=True, strict=True)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert training_text("wiki1m_for_simcse.txt")[0] is None
     monkeypatch.delenv("HF_ENDPOINT")
@@ -119,9 +114,8 @@ def test_data_dir_may_be_downstream_itself(nowhere, tmp_path):
     put(tmp_path / "d")
     whole, inner = (load_data("stsb/dev", data_dir=tmp_path / name) for name in ("d", "d/downstream"))
     assert whole.digest == inner.digest and whole.first == ("a man",) and whole.origin == str(tmp_path / "d")
-    put(data_root(), SICK, "pair_ID\ta\n1\tA\tB\t3\tNEUTRAL\n")
-    with pytest.raises(MissingDataError):  # --data-dir is the only place that is asked
-        load_data("sick-r/trial", data_dir=tmp_path / "d")
+    put(data_root(), SICK, "pair_ID\ta\n1\tA\tB\t3\tNEUTRAL\n")  # --data-dir is the only place that is asked
+    refuses(MissingDataError, "", load_data, "sick-r/trial", data_dir=tmp_path / "d")
     put(tmp_path / "d", "downstream/MR/rt-polarity.pos", "x\n")
     put(tmp_path / "d", "downstream/MR/rt-polarity.neg", "y\n")
     assert locate(entry("mr"), data_dir=tmp_path / "d").root == tmp_path / "d"

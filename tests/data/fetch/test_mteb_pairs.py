@@ -66,7 +66,7 @@ def measured(copies, tmp_path_factory):
                     output=tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_scores_are_mteb_s(copies, measured):
+def test_scores_are_mteb_s_without_an_average_and_the_record_says_what_was_read(copies, measured):
     for task in SOME:
         main, of_subsets = copies[1][task]
         rows = {(row.subset, row.aggregation, row.metric): row for row in measured.rows if row.task == task}
@@ -78,9 +78,6 @@ def test_scores_are_mteb_s(copies, measured):
                 assert row.value == pytest.approx(100 * scores[f"cosine_{metric}"], abs=1e-2)
                 assert row.n == PAIRS and row.low < row.high
         assert {"all", "mean", "wmean"} == {how for _, how, _ in rows if how}
-
-
-def test_no_average_and_the_record(copies, measured):
     assert not [row for row in measured.rows if row.task.startswith("Avg")]
     assert score_again(measured.folder).rows == measured.rows
     (record,) = [record for record in measured.records if record.data.task == "STS17"]
@@ -143,17 +140,17 @@ def test_faults_of_a_copy(tmp_path):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         refuses(DataError, message, load_pairs, "korsts/test", data_dir=tmp_path)
     write(tmp_path, ITEMS["STS17"], only=("ko-ko", "ar-ar"))
-    with pytest.raises(DataError, match=r"STS17 \(.*\), subset en-ar is not there; the set is all of ko-ko, ar-ar, en-ar"):
-        load_pairs("sts17/test", data_dir=tmp_path)
+    refuses(DataError, r"STS17 \(.*\), subset en-ar is not there; the set is all of ko-ko, ar-ar, en-ar",
+            load_pairs, "sts17/test", data_dir=tmp_path)
 
 
 def test_nowhere(tmp_path, monkeypatch):
-    with pytest.raises(MissingDataError, match=r"mteb/JSTS is missing: --data-dir must hold JSTS's files there"):
-        load_pairs("jsts/validation", data_dir=tmp_path)
+    message = r"mteb/JSTS is missing: --data-dir must hold JSTS's files there"
+    refuses(MissingDataError, message, load_pairs, "jsts/validation", data_dir=tmp_path)
     refuses(DataError, r"the sample holds nothing of JSTS", evaluate, **MODEL, protocol="sts", tasks="JSTS", sample=True)
     monkeypatch.setenv("STSBENCH_DATA", str(tmp_path))
-    with pytest.raises(MissingDataError, match=r"the Hub's mteb/JSTS at [0-9a-f]{12}.* files into DIR/mteb/JSTS"):
-        load_pairs("jsts/validation", offline=True)
+    message = r"the Hub's mteb/JSTS at [0-9a-f]{12}.* files into DIR/mteb/JSTS"
+    refuses(MissingDataError, message, load_pairs, "jsts/validation", offline=True)
     write(tmp_path, ITEMS["JSTS"])
     assert load_pairs("jsts/validation", offline=True).origin == str(tmp_path / "mteb/JSTS")
 
@@ -209,8 +206,7 @@ def hub(tmp_path, monkeypatch):
     data_nowhere(monkeypatch, tmp_path)
 
     def answer(path):
-        file = served / path.partition("?")[0][1:]
-        return file.read_bytes() if file.is_file() else None
+        return file.read_bytes() if (file := served / path.partition("?")[0][1:]).is_file() else None
 
     with answering(answer) as address:
         monkeypatch.setenv("HF_ENDPOINT", address)

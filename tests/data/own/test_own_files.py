@@ -1,9 +1,9 @@
 """A user's file of texts is read by one rule of its kind, whatever reads it; a folder of files is one task whose subsets,
 or splits, are its files."""
 
-import io
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -24,12 +24,6 @@ PARTS = {
 }
 
 
-def parquet_file(**columns):
-    stream = io.BytesIO()
-    parquet.write_table(pa.table(columns), stream)
-    return stream.getvalue()
-
-
 READ = {
     "lines.txt": f"{CAT}\n{DOG}\n",
     "semicolons.csv": f'text;id\n"{CAT}";1\n{DOG};2\n',
@@ -37,21 +31,21 @@ READ = {
     "commas.tsv": f'id,sentence\n1,"{CAT}"\n2,{DOG}\n', "one.csv": f'text\n"{CAT}"\n{DOG}\n',
     "bom.csv": f'\ufefftext,id\r\n"{CAT}",1\r\n{DOG},2\r\n',
     "rows.jsonl": f'{{"id": 1, "text": "{CAT}"}}\n{{"id": 2, "text": "{DOG}"}}\n',
-    "rows.parquet": parquet_file(text=[CAT, DOG], id=[1, 2]),
     "UPPER.CSV": f'id,text\n1,"{CAT}"\n2,{DOG}\n', "no-suffix": f"{CAT}\n{DOG}\n",
 }
 
 
 def written(folder, name, content):
     path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content.encode())
     return path
 
 
 def test_texts_are_the_same_in_every_format(tmp_path):
-    for name, content in READ.items():
-        path = written(tmp_path, name, content)
-        assert [text for chunk in Texts(str(path)).chunks(9) for text in chunk] == [CAT, DOG], name
+    paths = [written(tmp_path, name, content) for name, content in READ.items()]
+    parquet.write_table(pa.table({"text": [CAT, DOG], "id": [1, 2]}), tmp_path / "rows.parquet")
+    for path in (*paths, tmp_path / "rows.parquet"):
+        assert [text for chunk in Texts(str(path)).chunks(9) for text in chunk] == [CAT, DOG], path
     for name, content, column in (  # a column is asked for by its name or position
         ("a.csv", f"id;frage\n1;{DOG}\n2;x\n", "frage"), ("a.csv", f"1;{DOG}\n2;x\n", 2), ("a.csv", f"1;{DOG}\n2;x\n", "2"),
         ("a.tsv", f"1\t{DOG}\n2\tx\n", 2), ("a.txt", f"1\t{DOG}\n2\tx\n", 2),
@@ -86,8 +80,8 @@ def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, 
     parquet.write_table(table_of, tmp_path / "a.parquet", **options)
     file = parquet.ParquetFile(tmp_path / "a.parquet")
     if options["data_page_size"] > 10**5:
-        with pytest.raises(DataError, match=r"text has a page of 2\.0 MB, at most 1\.0 MB are read"):
-            table._rows_at_once(tmp_path / "a.parquet", file)
+        message = r"text has a page of 2\.0 MB, at most 1\.0 MB are read"
+        refuses(DataError, message, table._rows_at_once, tmp_path / "a.parquet", file)
         return
     assert table._rows_at_once(tmp_path / "a.parquet", file) <= (12 if rows else 65_536)
     read = list(table.arrow_rows(tmp_path / "a.parquet", [tmp_path / "a.parquet"]))
@@ -128,8 +122,8 @@ def test_pairs_and_splits(tmp_path):
     labelled = {name: [(a, b, int(score > 2)) for a, b, score in rows] for name, rows in PARTS.items()}
     assert read_labelled_pairs(write(tmp_path / "pairs", labelled, ("text1", "text2", "label"))).counts == {"de": 3, "en": 4}
     texts = {"train.csv": [("a", "x"), ("b", "y")], "validation.csv": [("c", "x")], "test.csv": [("d", "y")]}
-    assert read_labelled_texts(write(tmp_path / "texts", texts, ("text", "label"))).counts == {
-        "test": 1, "train": 2, "dev": 1}
+    labelled = read_labelled_texts(write(tmp_path / "texts", texts, ("text", "label")))
+    assert labelled.counts == {"test": 1, "train": 2, "dev": 1}
 
 
 def test_damaged_rows_of_parquet_are_named(tmp_path):
@@ -148,10 +142,7 @@ def test_pipes_and_what_the_system_does_not_let_us_read_are_data_errors(tmp_path
     for read in (read_scored_pairs, read_labelled_pairs, read_triplets, read_labelled_texts):
         refuses(DataError, "is not a regular file", read, tmp_path / "pipe.csv")
     (tmp_path / "a.csv").write_text("sentence1,sentence2,score\n")
-
-    def refused(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied")
-
+    refused = Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr(Path, "open", refused)
     refuses(DataError, r"a\.csv: Permission denied$", read_scored_pairs, tmp_path / "a.csv")
     monkeypatch.setattr(Path, "is_dir", lambda self: True)

@@ -2,11 +2,10 @@
 splits. Letters of any script: which texts are the same but for case, punctuation and spaces, and which are not. The
 numbers of the catalog's sentences are those of the data, and tell which pairs share one."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,56 +17,23 @@ from realdata import real_data
 from stsbench.data.fetch.sources import load_data, verify
 from stsbench.data.sets import readers, sentences
 from stsbench.data.sets.catalog import catalog, entries, entry
-from stsbench.data.sets.sentences import (
-    has_numbers,
-    is_letter,
-    known_sentences,
-    letters,
-    normalise,
-    pair_keys,
-    text_keys,
-    unified,
-    words,
-)
+from stsbench.data.sets.sentences import has_numbers, known_sentences, letters, normalise, pair_keys, text_keys, words
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.light.lexical import CharNgrams
 from stsbench.errors import DataError
 from stsbench.metrics.shared_sentences import SharedSentences
 
 
-def year(folder, pairs, gold):
-    (folder / "STS.input.x.txt").write_bytes(pairs)
-    (folder / "STS.gs.x.txt").write_bytes(gold)
-    return readers.read_sts_year(folder, ["x"])
-
-
-def test_blank_gold_is_dropped_after_zipping(tmp_path):
-    rows = year(tmp_path, b"a\tb\nc\td\ne\tf\n", b"1\n\n2.5\n")
-    assert rows == [("a", "b", 1.0, "x"), ("e", "f", 2.5, "x")]
-
-
-def test_whitespace_runs_become_one_space_and_line_ends_do_not_matter(tmp_path):
-    rows = year(tmp_path, b"  a   b\tc\xc2\xa0d \r\ne\tf", b"1\r\n2")
-    assert rows == [("a b", "c d", 1.0, "x"), ("e", "f", 2.0, "x")]
-
-
-def test_exotic_line_ends_stay_inside_a_sentence(tmp_path):
-    for odd in "\u2028\u0085\x0b\x0c\x1c\r":
-        rows = year(tmp_path, f"a{odd}b\tc\nd\te\n".encode(), b"1\n2\n")
-        assert rows == [("a b", "c", 1.0, "x"), ("d", "e", 2.0, "x")]
-
-
-def test_stsb_keeps_quotes_and_ignores_trailing_columns(tmp_path):
-    path = tmp_path / "sts-x.csv"
-    path.write_text('g\tf\ty\t1\t5.000\t"a man\the said "b"\nG\tF\tY\t2\t0\tc\td\textra\textra\n')
-    rows = readers.read_stsb(path)
-    assert rows == [('"a man', 'he said "b"', 5.0, "STS-B"), ("c", "d", 0.0, "STS-B")]
-
-
-def test_sick_header_and_crlf(tmp_path):
-    path = tmp_path / "SICK.txt"
-    path.write_bytes((SICK_COLUMNS + "1\tA b\tC\t4.5\tNEUTRAL\n").replace("\n", "\r\n").encode())
-    assert readers.read_sick(path) == [("A b", "C", 4.5, "SICK-R")]
+def test_blank_gold_is_dropped_after_zipping_and_whitespace_and_line_ends_do_not_matter(tmp_path):
+    for pairs, gold, expected in (
+        (b"a\tb\nc\td\ne\tf\n", b"1\n\n2.5\n", [("a", "b", 1.0, "x"), ("e", "f", 2.5, "x")]),
+        (b"  a   b\tc\xc2\xa0d \r\ne\tf", b"1\r\n2", [("a b", "c d", 1.0, "x"), ("e", "f", 2.0, "x")]),
+        *((f"a{odd}b\tc\nd\te\n".encode(), b"1\n2\n", [("a b", "c", 1.0, "x"), ("d", "e", 2.0, "x")])
+          for odd in "\u2028\u0085\x0b\x0c\x1c\r"),  # exotic line ends stay inside a sentence
+    ):
+        (tmp_path / "STS.input.x.txt").write_bytes(pairs)
+        (tmp_path / "STS.gs.x.txt").write_bytes(gold)
+        assert readers.read_sts_year(tmp_path, ["x"]) == expected
 
 
 def test_raw_keeps_texts_letter_by_letter(tmp_path):
@@ -83,9 +49,13 @@ def test_catalog_totals_are_the_published_ones():
     assert [entry(f"stsb/{split}").total for split in ("train", "dev", "test")] == [5749, 1500, 1379]
     assert entry("sick-r/test").total == 4927 and entry("sick-r/mteb").total == 9927
     assert [entry(name).total for name in TRANSFER] == [10662, 3775, 10000, 10606, 70042, 5952, 5801]
+    seen: dict[str, str] = {}
     for item in entries():
         assert sum(item.counts.values()) == item.total
         assert all(len(digest) == (0 if item.text_version == "raw" else 64) for digest in item.files.values())
+    for item in entries("senteval"):  # entries that share files agree on their digests
+        assert len(item.digest) == 64 and all(seen.setdefault(*file) == file[1] for file in item.files.items())
+    assert catalog().files == seen | dict(catalog().documents)
     years = {f"sts{year}/test" for year in range(12, 17)}
     assert {item.id for item in entries("raw")} == years | {"stsb/test", "sick-r/mteb"}
     assert all(len(item.hub.revision) == 40 for item in entries("raw") if item.hub)
@@ -94,9 +64,10 @@ def test_catalog_totals_are_the_published_ones():
 
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 SAMPLE = Path(readers.__file__).parents[1] / "sample"
-LABELLED = (*TRANSFER, "sick-e/splits")
 SICK_COLUMNS = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-MRPC_HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+MRPC = 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n'
+QUESTIONS = "".join(f"{name}:fine What : is  it ?\n" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"))
+ENTAILED = SICK_COLUMNS + "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
 
 
 def written(folder, text, encoding="utf-8"):
@@ -115,28 +86,22 @@ def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path):
         assert len(path.read_text("latin-1").splitlines()) == 3  # where SentEval's way would differ
 
 
-def test_sst(tmp_path):
-    items = readers.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
-    assert items == [("a fine film", "", 1, "dev"), ("no : good", "", 0, "dev")]
-
-
-def test_trec_drops_the_fine_class_only(tmp_path):
-    lines = [f"{name}:fine What : is  it ?" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")]
-    items = readers.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
-    assert items == [("What : is it ?", "", label, "test") for label in range(6)]
-
-
-def test_mrpc_with_and_without_byte_order_mark(tmp_path):
-    for mark in ("", "\ufeff"):
-        path = written(tmp_path, mark + MRPC_HEADER.lstrip("\ufeff") + '1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n')
-        items = readers.read_mrpc(path, "train")
-        assert items == [('He said "no', "He said no", 1, "train"), ("A", "B", 0, "train")]
-
-
-def test_entailment(tmp_path):
-    rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(readers.ENTAILMENT))
-    items = readers.read_sick_entailment(written(tmp_path, SICK_COLUMNS + rows), "dev")
-    assert items == [(f"A {label}", "B", label, "dev") for label in range(3)]
+@pytest.mark.parametrize(("read", "text", "split", "expected"), [
+    (readers.read_sst, "a  fine\xa0film \t1\r\nno : good\t0", ["dev"],
+     [("a fine film", "", 1, "dev"), ("no : good", "", 0, "dev")]),
+    # the fine class is left out
+    (readers.read_trec, QUESTIONS, ["test"], [("What : is it ?", "", label, "test") for label in range(6)]),
+    *((readers.read_mrpc, mark + MRPC, ["train"], [('He said "no', "He said no", 1, "train"), ("A", "B", 0, "train")])
+      for mark in ("", "\ufeff")),
+    (readers.read_sick_entailment, ENTAILED, ["dev"], [(f"A {label}", "B", label, "dev") for label in range(3)]),
+    (readers.read_sick, (SICK_COLUMNS + "1\tA b\tC\t4.5\tNEUTRAL\n").replace("\n", "\r\n"), [],
+     [("A b", "C", 4.5, "SICK-R")]),
+    # quotes stay, further columns are left out
+    (readers.read_stsb, 'g\tf\ty\t1\t5.000\t"a man\the said "b"\nG\tF\tY\t2\t0\tc\td\textra\textra\n', [],
+     [('"a man', 'he said "b"', 5.0, "STS-B"), ("c", "d", 0.0, "STS-B")]),
+])
+def test_rows_of_each_kind_of_file(tmp_path, read, text, split, expected):
+    assert read(written(tmp_path, text), *split) == expected
 
 
 def test_every_sample_reads():
@@ -174,13 +139,8 @@ def test_splits_are_the_single_sets_joined():
 
 def test_digest_moves_with_every_field():
     base = LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "all"))
-    others = [
-        LabelledSet("x", "X", "own", first=("a", "c"), labels=np.array([0, 1]), splits=("all", "all")),
-        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([1, 1]), splits=("all", "all")),
-        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "test")),
-        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "all"), second=("", "")),
-    ]
-    assert len({base.digest, *(other.digest for other in others)}) == 5
+    fields = {"first": ("a", "c"), "labels": np.array([1, 1]), "splits": ("all", "test"), "second": ("", "")}
+    assert len({base.digest, *(replace(base, **{name: value}).digest for name, value in fields.items())}) == 5
 
 
 def test_changed_files_are_counted_by_class_and_split(tmp_path):
@@ -198,7 +158,7 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path):
 
 def test_verify_reads_the_transfer_tasks(tmp_path):
     states = {state.id: state for state in verify(SAMPLE) if state.text_version == "senteval"}
-    for name in LABELLED:
+    for name in (*TRANSFER, "sick-e/splits"):
         assert states[name].state == "changed" and states[name].pairs == len(load_data(name, sample=True))
         assert len(states[name].digest) == 64
     for name in entry("trec").files:
@@ -206,15 +166,6 @@ def test_verify_reads_the_transfer_tasks(tmp_path):
         (tmp_path / name).write_text("nothing\n")
     (state,) = verify(tmp_path, ["trec"])
     assert state.state == "unreadable" and "train_5500.label:1: expected" in state.notes[0]
-
-
-def test_entries_that_share_files_agree_on_their_digests():
-    seen: dict[str, str] = {}
-    for item in entries("senteval"):
-        assert len(item.digest) == 64 and sum(item.counts.values()) == item.total
-        for name, digest in item.files.items():
-            assert seen.setdefault(name, digest) == digest
-    assert catalog().files == seen | dict(catalog().documents)
 
 
 SAME = {
@@ -244,8 +195,8 @@ def test_equal_but_for_form_or_different_words():
 def test_words_of_other_scripts_keep_their_spaces():
     assert words("मैं घर, जाता हूँ") == "मैं घर जाता हूँ" and words("집에 간다!") == "집에 간다"
     assert words("the 猫 sat") == "the 猫 sat"
-    assert not is_letter("\ufe0f") and is_letter("\u0e49") and not is_letter("।")
-    assert unified("µ ½ ύ") == "µ ½ ύ"  # other compatibility forms stay: keys of such texts are in records
+    assert [sentences.is_letter(mark) for mark in "\ufe0f\u0e49।"] == [False, True, False]
+    assert sentences.unified("µ ½ ύ") == "µ ½ ύ"  # other compatibility forms stay: keys of such texts are in records
 
 
 @settings(max_examples=20, deadline=None)
@@ -278,14 +229,9 @@ def test_character_n_grams_are_those_of_a_naive_loop():
     assert (same[0] != same[1]).nnz == 0
 
 
-@pytest.fixture
-def real(monkeypatch):
-    monkeypatch.setenv("STSBENCH_DATA", str(real_data()))
-
-
 @pytest.mark.parametrize("name", ["sts12/test", "sick-r/test"])
-def test_pairs_of_the_catalog_share_the_sentences_that_their_texts_say(name, real):
-    data = load_data(name)
+def test_pairs_of_the_catalog_share_the_sentences_that_their_texts_say(name):
+    data = load_data(name, data_dir=real_data())
     pairs = pair_keys(data.first, data.second)
     assert has_numbers(pairs)
     values = np.random.default_rng(0).normal(size=len(data))
@@ -295,24 +241,15 @@ def test_pairs_of_the_catalog_share_the_sentences_that_their_texts_say(name, rea
     assert by_number.item_variance(values) == pytest.approx(by_text.item_variance(values), rel=1e-12)
 
 
-def test_an_unknown_pair_shares_no_sentence_with_another():
-    pairs = pair_keys(["a cat", "a cat", "a dog"], ["sits", "runs", "runs"])
-    assert not has_numbers(pairs)
-    assert len(np.unique(np.concatenate(known_sentences(pairs)))) == 6
-
-
-def test_what_is_packed_is_known(tmp_path, monkeypatch):
+def test_an_unknown_pair_shares_no_sentence_with_another_and_what_is_packed_is_known(tmp_path, monkeypatch):
     first, second = ["A cat.", "a cat", "a dog"], ["sits", "runs", "runs"]
+    # own texts are equal to the letter, the catalog's by their letters
+    assert [len(set(text_keys(first, exact=exact).tolist())) for exact in (True, False)] == [3, 2]
     pairs = pair_keys(first, second)
+    assert not has_numbers(pairs) and len(np.unique(np.concatenate(known_sentences(pairs)))) == 6
     np.savez(tmp_path / "numbers.npz", **sentences.packed(pairs, first, second))
     monkeypatch.setattr(sentences, "FILE", tmp_path / "numbers.npz")
     monkeypatch.setattr(sentences, "_known", sentences._known.__wrapped__)
     assert has_numbers(pairs)
     for made, texts in zip(known_sentences(pairs), (first, second), strict=True):
         assert np.array_equal(made[:, None] == made, text_keys(texts)[:, None] == text_keys(texts))
-
-
-def test_own_texts_are_equal_to_the_letter_the_catalogs_by_their_letters():
-    texts = ["A cat.", "a cat", "a dog"]
-    assert len(set(text_keys(texts, exact=True).tolist())) == 3
-    assert len(set(text_keys(texts).tolist())) == 2

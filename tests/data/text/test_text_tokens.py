@@ -63,6 +63,9 @@ def test_counts(folder, text, tmp_path, monkeypatch, limit, special):
 
 def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path, monkeypatch):
     rows, count, calls = rows_of(folder, text, tmp_path), examples._count, []
+    words = r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6"
+    refuses(DataError, words, token_counts, rows, 6, [0, 1, 2], tmp_path)
+    assert not (tmp_path / "counts").exists()
     monkeypatch.setattr(examples, "_count", lambda *arguments: calls.append(1) or count(*arguments))
     first = token_counts(rows, 60, [0, 2, 1], tmp_path)
     assert token_counts(rows, 60, [2, 1, 0, 0], tmp_path).tolist() == first.tolist() and len(calls) == 1
@@ -77,12 +80,6 @@ def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path
     token_counts(rows, 60, [0, 1], tmp_path)
     token_counts(rows, 61, [0, 1, 2], tmp_path)
     assert len(calls) == 8 and len(list((tmp_path / "counts").iterdir())) == 3
-
-
-def test_an_id_beyond_the_vocabulary_is_one_line(folder, text, tmp_path):
-    words = r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6"
-    refuses(DataError, words, token_counts, rows_of(folder, text, tmp_path), 6, [0, 1, 2], tmp_path)
-    assert not (tmp_path / "counts").exists()
 
 
 @pytest.fixture

@@ -46,10 +46,8 @@ def rows_of(path, *args, **kwargs):
 
 
 @SHORT
-@given(
-    rows=st.lists(st.tuples(texts("\n", "\r", "\t"), texts("\n", "\r"), texts("\n", "\r")), min_size=1, max_size=6),
-    end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(), few=st.booleans(),
-)
+@given(rows=st.lists(st.tuples(texts("\n", "\r", "\t"), texts("\n", "\r"), texts("\n", "\r")), min_size=1, max_size=6),
+       end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(), few=st.booleans())
 def test_csv_gives_what_the_csv_module_wrote_and_where_each_row_starts(tmp_path, rows, end, bom, few):
     """few: with as few quotes as possible, where no carriage return needs them."""
     out, starts = io.StringIO(newline=""), []
@@ -74,17 +72,14 @@ def test_tsv_is_split_at_tabs_and_line_feeds_only(tmp_path, rows, end):
 
 
 @SHORT
-@given(
-    lines=st.lists(texts("\t", "\r").filter(lambda text: not text.endswith("\r")), min_size=1),
-    end=st.sampled_from(["\n", "\r\n"]),
-)
+@given(lines=st.lists(texts("\t", "\r").filter(lambda text: not text.endswith("\r")), min_size=1),
+       end=st.sampled_from(["\n", "\r\n"]))
 def test_text_has_a_sentence_a_line(tmp_path, lines, end):
     path = written(tmp_path, "a.txt", "\ufeff" + end.join([*lines, ""]))
     assert rows_of(path) == [(number, (line,)) for number, line in enumerate(lines, start=1)]
     if lines[-1]:  # the file's last line end is optional
-        assert rows_of(written(tmp_path, "a.txt", end.join(["x", *lines])))[1:] == [
-            (number, (line,)) for number, line in enumerate(lines, start=2)
-        ]
+        rows = rows_of(written(tmp_path, "a.txt", end.join(["x", *lines])))
+        assert rows[1:] == [(number, (line,)) for number, line in enumerate(lines, start=2)]
 
 
 @SHORT
@@ -133,20 +128,13 @@ def test_an_empty_line_is_a_text_only_where_it_can_be_one_and_the_format_stated_
     assert rows_of(written(tmp_path, "a.csv", 'a,"b\n'), "text") == [(1, ('a,"b',))]
 
 
-def document_file(path, lines):
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    return path
-
-
 def test_whole_texts_are_read_so_many_bytes_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(token_files, "_CHUNK", 3)
     monkeypatch.setattr(token_files, "_CHUNK_BYTES", 10)
-    path = document_file(tmp_path / "a.txt", ["a" * size for size in (4, 6, 1, 30, 1, 1, 1, 1, 9)])
+    path = written(tmp_path, "a.txt", "\n".join("a" * size for size in (4, 6, 1, 30, 1, 1, 1, 1, 9)))
     store = open_store(path, cache=tmp_path / "cache")
-    chunks = [(part.start, part.stop) for part in token_files._chunks(store, "sentence", bounded=True)]
-    assert chunks == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 9)]
-    rows = [(part.start, part.stop) for part in token_files._chunks(store, "sentence", bounded=False)]
-    assert rows == [(0, 3), (3, 6), (6, 9)]
+    for bounded, chunks in ((True, [(0, 2), (2, 3), (3, 4), (4, 7), (7, 9)]), (False, [(0, 3), (3, 6), (6, 9)])):
+        assert [(part.start, part.stop) for part in token_files._chunks(store, "sentence", bounded=bounded)] == chunks
 
 
 def naive_joined(lines, count):
@@ -166,7 +154,7 @@ def naive_joined(lines, count):
 def test_rows_of_several_lines(tmp_path, start):
     """Each number of lines is another store, of one file and in one cache."""
     lines = LINES[start:]
-    path = document_file(tmp_path / "a.txt", lines)
+    path = written(tmp_path, "a.txt", "\n".join(lines) + "\n")
     for count, contiguous in itertools.product((2, 3, 50), (False, True)):
         expected = naive_joined(lines, count)
         store = open_store(path, lines_per_row=count, contiguous=contiguous, cache=tmp_path / "cache")
@@ -185,25 +173,22 @@ def test_a_documents_first_word_is_spelled_as_elsewhere(tmp_path):
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.train_from_iterator(["cat cat cat"] * 9, trainers.BpeTrainer(special_tokens=["<s>", "</s>"]))
     reads = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>")
-    store = open_store(document_file(tmp_path / "a.txt", ["cat  cat\tcat"]), cache=tmp_path / "cache")
+    store = open_store(written(tmp_path, "a.txt", "cat  cat\tcat\n"), cache=tmp_path / "cache")
     ids = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache").ids("sentence", [0])[0]
     assert len(ids) == 3 and len(set(ids.tolist())) == 1
     assert len(set(reads("cat cat")["input_ids"])) == 2  # as it is without the space
 
 
-def scores_file(path, rows, header=HEADER):
-    if path.suffix == ".jsonl":
-        path.write_text("\n".join(json.dumps(dict(zip(header, row, strict=True))) for row in rows))
-    else:
-        path.write_text("\n".join({".csv": ",", ".tsv": "\t"}[path.suffix].join(row) for row in (header, *rows)))
-    return path
-
-
 @pytest.fixture
 def opened(tmp_path):
-    return lambda rows, name="a.tsv", header=HEADER, **how: open_store(
-        scores_file(tmp_path / name, rows, header), cache=tmp_path / "cache", **how
-    )
+    def store(rows, name="a.tsv", header=HEADER, **how):
+        if name.endswith(".jsonl"):
+            lines = [json.dumps(dict(zip(header, row, strict=True))) for row in rows]
+        else:
+            lines = [{"csv": ",", "tsv": "\t"}[name[2:]].join(row) for row in (header, *rows)]
+        return open_store(written(tmp_path, name, "\n".join(lines)), cache=tmp_path / "cache", **how)
+
+    return store
 
 
 def test_the_known_header_in_every_format(opened):
@@ -255,15 +240,11 @@ def test_a_table_under_the_name_of_a_text_is_told(tmp_path):
         assert open_store(tmp_path / name, drop_blank=True, cache=tmp_path / "cache").doubt() == ""
 
 
-def labelled(tmp_path, labels, at=48):
-    rows = [f"cat {i},dog {i},{labels[i % len(labels)]}" for i in range(at)]
-    (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]), encoding="utf-8")
-    return open_store(tmp_path / "a.csv", cache=tmp_path / "cache")
-
-
-def test_classes_and_their_rows(tmp_path):
-    labels = ["neutral", "entailment", "contradiction", "neutral"]
-    assert labelled(tmp_path, labels).classes() == {"contradiction": 12, "entailment": 12, "neutral": 24}
-    assert labelled(tmp_path, ["0", "1", "-2", "10"]).classes() == {"-2": 12, "0": 12, "1": 12, "10": 12}
-    assert labelled(tmp_path, ["A", "A-", "A+"]).classes() == {"A": 16, "A+": 16, "A-": 16}
-    assert labelled(tmp_path, ["1000001", "1000002"]).classes() == {"1000001": 24, "1000002": 24}
+@pytest.mark.parametrize(("labels", "classes"), [
+    (["neutral", "entailment", "contradiction", "neutral"], {"contradiction": 12, "entailment": 12, "neutral": 24}),
+    (["0", "1", "-2", "10"], {"-2": 12, "0": 12, "1": 12, "10": 12}), (["A", "A-", "A+"], {"A": 16, "A+": 16, "A-": 16}),
+    (["1000001", "1000002"], {"1000001": 24, "1000002": 24}),
+])
+def test_classes_and_their_rows(opened, labels, classes):
+    rows = [(f"cat {i}", f"dog {i}", labels[i % len(labels)]) for i in range(48)]
+    assert opened(rows, "a.csv", ("premise", "hypothesis", "label")).classes() == classes

@@ -9,6 +9,7 @@ import os
 import time
 import tracemalloc
 from contextlib import suppress
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -43,11 +44,8 @@ def unfinished(cache):
 
 
 @SHORT
-@given(
-    rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("zyx")), min_size=1, max_size=12),
-    drop_blank=st.booleans(), drop_duplicates=st.booleans(), where=st.sampled_from([{}, {"c": "y"}]),
-    fewest=st.integers(0, 3),
-)
+@given(rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("zyx")), min_size=1, max_size=12), fewest=st.integers(0, 3),
+       drop_blank=st.booleans(), drop_duplicates=st.booleans(), where=st.sampled_from([{}, {"c": "y"}]))
 def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank, drop_duplicates, where, fewest):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(dict(zip("abc", row, strict=True))) for row in rows))
@@ -55,10 +53,8 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
     blank = [not row[0].strip() or not row[1].strip() for _, row in left]
     again = [row in [other for _, other in left[:i]] for i, (_, row) in enumerate(left)]
     short = [min(len(row[0].strip()), len(row[1].strip())) < fewest for _, row in left]
-    kept = [
-        item for item, empty, repeated, few in zip(left, blank, again, short, strict=True)
-        if not (drop_blank and empty) and not (drop_duplicates and repeated) and not few
-    ]
+    kept = [item for item, empty, repeated, few in zip(left, blank, again, short, strict=True)
+            if not (drop_blank and empty) and not (drop_duplicates and repeated) and not few]
 
     def opened():
         return open_store(
@@ -102,9 +98,7 @@ def test_contiguous_lines_know_what_follows_in_their_document(tmp_path, lines, d
     parts = sorted({part for _, part in kept})
     assert store.meta.documents == len(parts)
     for k in (1, 2, 3):
-        expected = [
-            i + k if i + k < len(kept) and kept[i + k][1] == kept[i][1] else -1 for i in range(len(kept))
-        ]
+        expected = [i + k if i + k < len(kept) and kept[i + k][1] == kept[i][1] else -1 for i in range(len(kept))]
         assert store.following(range(len(store)), k).tolist() == expected
 
 
@@ -123,9 +117,8 @@ def test_the_digest_is_of_the_content(tmp_path):
 
 
 @SHORT
-@given(
-    st.lists(st.lists(st.integers(0, 40) | st.sampled_from([1 << 64, 1 << 100, (1 << 100) + 7]), max_size=12), max_size=12)
-)
+@given(st.lists(st.lists(st.integers(0, 40) | st.sampled_from([1 << 64, 1 << 100, (1 << 100) + 7]), max_size=12),
+                max_size=12))
 def test_seen_equals_a_set(chunks):
     seen, known = EarlierRows(), set()
     for chunk in chunks:
@@ -259,9 +252,8 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
     opened()
     assert len(said) == 2  # read once for each choice of settings
     store = opened(min_characters=10)
-    assert store.report() == (
-        "6 rows read, 2 blank (kept), 2 duplicate (kept), 3 of fewer than 10 characters (left out): 3 rows"
-    )
+    short = "3 of fewer than 10 characters (left out)"
+    assert store.report() == f"6 rows read, 2 blank (kept), 2 duplicate (kept), {short}: 3 rows"
     assert [store.line(row) for row in range(3)] == [3, 4, 6]
     refuses(DataError, r"none of 6 rows is left: .* 6 shorter than data\.min_characters 11", opened, min_characters=11)
 
@@ -304,13 +296,10 @@ def test_rows_of_a_batch(tmp_path):
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     (tmp_path / "a.txt").write_text("a\n")
-    monkeypatch.setattr(cache_files, "_build", full)
-    with pytest.raises(DataError, match=r"cannot build the cache of training data in .*STSBENCH_CACHE"):
-        open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
+    monkeypatch.setattr(cache_files, "_build", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    message = r"cannot build the cache of training data in .*STSBENCH_CACHE"
+    refuses(DataError, message, open_store, tmp_path / "a.txt", cache=tmp_path / "cache")
 
 
 @pytest.fixture
@@ -319,22 +308,20 @@ def short_lines(monkeypatch):
     monkeypatch.setattr(lines, "LONGEST", 60)
 
 
-def one_by_one(path):
+def one_by_one(path, seen):
+    return [(number, without_end(line)) for number, line in numbered_lines(path, seen)]
+
+
+def by_blocks(path, seen):
+    for start, texts, fields in line_blocks(path, seen):
+        assert [text.encode() for text in texts] == fields
+        yield from enumerate(texts, start)
+
+
+def told(read, path):
     seen = []
     try:
-        read = [(number, without_end(line)) for number, line in numbered_lines(path, seen.append)]
-        return read, b"".join(seen)
-    except DataError as error:
-        return str(error)
-
-
-def by_blocks(path):
-    seen, read = [], []
-    try:
-        for start, texts, fields in line_blocks(path, seen.append):
-            assert [text.encode() for text in texts] == fields
-            read += list(enumerate(texts, start))
-        return read, b"".join(seen)
+        return list(read(path, seen.append)), b"".join(seen)
     except DataError as error:
         return str(error)
 
@@ -344,12 +331,12 @@ def by_blocks(path):
 def test_blocks_hold_the_lines_and_tell_the_faults_of_reading_one_by_one(short_lines, tmp_path, parts, fault, place):
     path = tmp_path / "a.txt"
     path.write_bytes(b"".join([*parts[:place], fault, *parts[place:]]))
-    assert by_blocks(path) == one_by_one(path)
+    assert told(by_blocks, path) == told(one_by_one, path)
 
 
 def test_the_longest_line(short_lines, tmp_path):
     path = tmp_path / "a.txt"
     for length, end in itertools.product((59, 60, 61, 200), (b"", b"\n", b"\r\n", b"\nb")):
         path.write_bytes(b"first\n" + b"x" * length + end)
-        assert by_blocks(path) == one_by_one(path)
-        assert isinstance(by_blocks(path), str) == (length + end.count(b"\n") + end.count(b"\r") > 60)
+        assert told(by_blocks, path) == told(one_by_one, path)
+        assert isinstance(told(by_blocks, path), str) == (length + end.count(b"\n") + end.count(b"\r") > 60)

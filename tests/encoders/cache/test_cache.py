@@ -127,10 +127,9 @@ def test_clear_leaves_other_files_alone(store):
     assert all(path.exists() for path in mine) and not store.get(KEY, ["a"]).mask.any()
 
 
-@pytest.mark.parametrize("call", ["fsync", "mkstemp", "replace"])
+@pytest.mark.parametrize("call", ["os.fsync", "tempfile.mkstemp", "pathlib.Path.replace"])
 def test_a_full_disk_costs_a_warning_and_no_result(store, monkeypatch, call):
-    owner = {"fsync": "os.fsync", "mkstemp": "tempfile.mkstemp", "replace": "pathlib.Path.replace"}[call]
-    monkeypatch.setattr(owner, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(call, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     monkeypatch.setattr(encode, "CHUNK", 2)
     encoded = encode_cached(Toy(), ["a", "bb", "ccc", "dddd"], store)
     np.testing.assert_array_equal(encoded.vectors, embed(["a", "bb", "ccc", "dddd"]).vectors)
@@ -325,17 +324,10 @@ def test_encoding_runs_only_what_is_missing_longest_first(store, monkeypatch):
 
 def test_an_interrupted_run_goes_on_from_the_finished_chunks(store, monkeypatch):
     monkeypatch.setattr(encode, "CHUNK", 2)
-    texts = ["a", "bb", "ccc", "dddd"]
-
-    class Interrupted(Toy):
-        def run(self, texts, progress=None):
-            if self.calls:
-                raise KeyboardInterrupt
-            return super().run(texts, progress)
-
+    texts, interrupted, encoder = ["a", "bb", "ccc", "dddd"], Toy(), Toy()
+    monkeypatch.setattr(interrupted, "run", Mock(side_effect=[embed(["dddd", "ccc"]), KeyboardInterrupt]))
     with pytest.raises(KeyboardInterrupt):
-        encode_cached(Interrupted(), texts, store)
-    encoder = Toy()
+        encode_cached(interrupted, texts, store)
     encode_cached(encoder, texts, store)
     assert encoder.calls == [["bb", "a"]]
 
@@ -346,10 +338,7 @@ def poisoned(vectors):
     return vectors
 
 
-def test_bad_vectors_and_those_of_another_width_are_never_stored(store):
-    with pytest.raises(EncoderError):
-        encode_cached(Toy(change=poisoned), ["bad", "fine", "sad", "also fine"], store)
-    assert store.size() == 0
+def test_vectors_of_another_width_are_refused(store):
     encode_cached(Toy(), ["a"], store)
     with pytest.raises(EncoderError, match="vectors of 2 numbers, and of 3 before"):
         encode_cached(Toy(change=lambda v: v[:, :2]), ["a", "b"], store)

@@ -2,6 +2,7 @@
 Models that compute otherwise from some length on: the longest text of a batch must not decide for the others. Dropout by
 whatever name a family gives it: set, it makes two passes differ; at 0 it does not."""
 
+import contextvars
 import inspect
 import re
 import shutil
@@ -15,7 +16,6 @@ import torch
 import transformers
 from families import FAMILIES, TEXTS, family_model
 from model_folders import WORDS, declare, pooling, tokenizer
-from transformers import CONFIG_MAPPING, AutoModel, PretrainedConfig
 
 from stsbench import load_encoder
 from stsbench.encoders.forward import attention, batching, passes
@@ -103,15 +103,12 @@ def test_wrong_positions_and_boundaries_are_found_out(dtype, monkeypatch):
 
 
 def test_a_mask_that_is_no_window_is_refused():
-    def chunks(batch, head, query, key):
-        return (query // 8 == key // 8) & (key <= query)
+    def asked():
+        attention._row.set(attention.Row([(1, 30)], torch.device("cpu")))
+        attention._window(mask_function=lambda batch, head, query, key: (query // 8 == key // 8) & (key <= query))
 
-    token = attention._row.set(attention.Row([(1, 30)], torch.device("cpu")))
-    try:
-        with pytest.raises(UnknownAttentionError, match="no window"):
-            attention._window(mask_function=chunks)
-    finally:
-        attention._row.reset(token)
+    with pytest.raises(UnknownAttentionError, match="no window"):
+        contextvars.copy_context().run(asked)
 
 
 def test_attention_by_other_means_at_some_length_is_noticed():
@@ -198,7 +195,6 @@ def test_the_kernel_is_for_half_precision_on_a_gpu():
 
 
 LIMIT = 220  # tokens, more than the texts of the check at loading have: from 221 on each of these models computes otherwise
-LENGTHS = (6, 219, 260)  # tokens, with [CLS] and [SEP]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24, "pad_token_id": 0}
 TURNS = {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
 MODELS = {
@@ -207,11 +203,8 @@ MODELS = {
         "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": LIMIT, "factor": 4.0, **TURNS}})}
 
 
-def text(length, rng):
-    return " ".join(rng.choice([word for word in WORDS if word.isalpha()], length - 2))
-
-
-LONG_TEXTS = [text(length, np.random.default_rng(length + row)) for row, length in enumerate(LENGTHS)]
+LONG_TEXTS = [" ".join(np.random.default_rng(length + row).choice([word for word in WORDS if word.isalpha()], length - 2))
+              for row, length in enumerate((6, 219, 260))]  # tokens, with [CLS] and [SEP]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -290,35 +283,31 @@ def test_a_model_s_own_code_may_turn_positions_itself(settings):
 
 
 def test_other_models_have_no_limit():
-    config = transformers.BertConfig(vocab_size=50, **SIZES)
-    assert sharing_limit(transformers.BertModel(config)) == NO_LIMIT
+    assert sharing_limit(transformers.BertModel(transformers.BertConfig(vocab_size=50, **SIZES))) == NO_LIMIT
     full = transformers.BigBirdConfig(vocab_size=50, attention_type="original_full", **SIZES)
     assert sharing_limit(transformers.BigBirdModel(full)) == NO_LIMIT
 
 
-SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-SEQ2SEQ = {
-    "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
-}
 DROPOUT_FAMILIES = {
-    "bert": SHAPE, "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
-    "bart": SEQ2SEQ, "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2},
-    "modernbert": {**SHAPE, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
-    "llama": {**SHAPE, "num_key_value_heads": 2},
+    "bert": SIZES, "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}, "llama": SIZES,
+    "bart": {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+             "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2},
+    "modernbert": {**SIZES, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
 }
 
 
 def config(family):
     positions = {} if family == "t5" else {"max_position_embeddings": 40}
-    return CONFIG_MAPPING[family](vocab_size=50, pad_token_id=0, **positions, **DROPOUT_FAMILIES[family])
+    known = {"vocab_size": 50, "pad_token_id": 0, **positions, **DROPOUT_FAMILIES[family]}
+    return transformers.CONFIG_MAPPING[family](**known)
 
 
 def apart(made):
     """How far two rows of equal tokens are apart, in train mode, as a share of their length."""
     torch.manual_seed(0)
-    model = AutoModel.from_config(made)
+    model = transformers.AutoModel.from_config(made)
     model = (model.get_encoder() if made.is_encoder_decoder else model).train()
     ids = torch.arange(5, 13).repeat(2, 1)
     with torch.no_grad():
@@ -343,12 +332,8 @@ def test_heads_and_whole_layers_keep_theirs():
     set_dropout(bart, 0.3, "it")
     set_dropout(bert, 0.3, "it")
     assert (bart.encoder_layerdrop, bart.activation_dropout, bart.classifier_dropout) == (0.2, 0.4, 0.0)
-    assert bert.classifier_dropout is None and dropout_rates(bert) == {
-        "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3
-    }
-
-
-def test_a_model_without_a_known_setting_is_refused():
-    assert dropout_rates(PretrainedConfig()) == {}
+    assert bert.classifier_dropout is None
+    assert dropout_rates(bert) == {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
+    assert dropout_rates(transformers.PretrainedConfig()) == {}  # nor is a setting guessed
     with pytest.raises(NoDropoutError):
-        set_dropout(PretrainedConfig(), 0.1, "it")
+        set_dropout(transformers.PretrainedConfig(), 0.1, "it")

@@ -161,14 +161,6 @@ def test_a_pooler_comes_back_from_a_folder(tmp_path, kind):
     assert torch.equal(back(states.float(), mask), head(states.float(), mask))
     stored = json.loads((tmp_path / "config.json").read_text())
     assert stored == {"width": 6, **SMALL[kind], "kernels": list(SMALL[kind]["kernels"]), "activation": "none"}
-    for content in ('{"width": 6}', json.dumps({**stored, "more": 1})):
-        (tmp_path / "config.json").write_text(content)
-        with pytest.raises(EncoderError):
-            kind.load(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(stored))
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(EncoderError):
-        kind.load(tmp_path)
 
 
 @pytest.mark.parametrize("template", ["[CLS] [CLS] $A [SEP]", "$A"])

@@ -25,14 +25,8 @@ from stsbench.encoders.post import source
 from stsbench.errors import EncoderError
 
 TABLE = {
-    "cat": [1.0, 2.0, 3.0],
-    "dog": [-1.0, 0.5, 0.0],
-    "The": [0.25, 0.25, 0.25],
-    "the": [9.0, 9.0, 9.0],
-    "mat.": [4.0, 4.0, 4.0],
-    "mat": [5.0, 6.0, 7.0],
-    ".": [0.5, -0.5, 0.5],
-    "café": [2.0, 2.0, -2.0],
+    "cat": [1.0, 2.0, 3.0], "dog": [-1.0, 0.5, 0.0], "The": [0.25, 0.25, 0.25], "the": [9.0, 9.0, 9.0],
+    "mat.": [4.0, 4.0, 4.0], "mat": [5.0, 6.0, 7.0], ".": [0.5, -0.5, 0.5], "café": [2.0, 2.0, -2.0],
 }
 TEXTS = ["the cat", "The Cat, mat.", 'Dog! dog "dog"', "", "unknown words", "café\u00a0mat", "the The", "mat. mat . ."]
 
@@ -108,10 +102,7 @@ def test_it_says_how_many_tokens_were_found(glove):
     assert encoder.notes == (f"{glove}: 3 of 4 tokens of the texts have a vector",)
 
 
-def test_a_file_that_is_cut_off_or_has_changed_is_refused(tmp_path, glove):
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(lines().encode())[:-9])
-    with pytest.raises(EncoderError):
-        WordAverage(tmp_path / "cut.gz").encode(["cat"])
+def test_a_file_that_has_changed_is_refused(glove):
     encoder = WordAverage(glove)
     glove.write_text(lines({"cat": [0.0, 0.0, 1.0]}), encoding="utf-8")
     with pytest.raises(EncoderError):
@@ -182,19 +173,14 @@ VECTORS_TEXTS = ["a", "b b", "ü"]
 VECTORS = np.arange(6, dtype=np.float64).reshape(3, 2)
 
 
-def save(tmp_path, **arrays):
-    path = tmp_path / "v.npz"
-    np.savez(path, **arrays)
-    return f"vectors:{path}"
-
-
 def test_rows_come_back_in_the_order_asked_for(tmp_path):
-    encoder = load_encoder(save(tmp_path, texts=np.array(VECTORS_TEXTS), vectors=VECTORS))
+    np.savez(tmp_path / "v.npz", texts=np.array(VECTORS_TEXTS), vectors=VECTORS)
+    encoder = load_encoder(f"vectors:{tmp_path}/v.npz")
     got = encoder.encode(["ü", "a", "ü"])
     assert got.dtype == np.float32 and got.tolist() == [[4, 5], [0, 1], [4, 5]]
     assert encoder.encode([]).shape == (0, 2) and not encoder.cacheable and len(encoder.spec.weights) == 64
-    same = save(tmp_path, texts=np.array(["a", "a"]), vectors=np.ones((2, 2)))
-    assert load_encoder(same).encode(["a"]).tolist() == [[1, 1]]
+    np.savez(tmp_path / "same.npz", texts=np.array(["a", "a"]), vectors=np.ones((2, 2)))
+    assert load_encoder(f"vectors:{tmp_path}/same.npz").encode(["a"]).tolist() == [[1, 1]]
 
 
 def test_a_compressed_file_damaged_anywhere_is_one_line(tmp_path):
@@ -271,24 +257,19 @@ def test_sparse_integer_and_torch_results():
         assert isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.shape == (2, 3)
 
 
-class _Loaded:
+class _Loaded(list):
     """A model as sentence-transformers' are: what it was loaded from stands in its first module."""
 
-    def __init__(self, path):
-        self._modules, self.path = {}, path
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, number):
-        return SimpleNamespace(auto_model=SimpleNamespace(config=SimpleNamespace(_name_or_path=self.path)))
+    _modules = ()
 
     def encode(self, texts):
         return np.eye(len(texts))
 
 
 def test_two_models_of_one_class_have_two_names_without_a_path_of_this_machine():
-    names = [CallableEncoder.wrap(_Loaded(path))._name for path in ("org/one", "/home/me/models/two", "./three", "")]
+    first = [SimpleNamespace(auto_model=SimpleNamespace(config=SimpleNamespace(_name_or_path=path)))
+             for path in ("org/one", "/home/me/models/two", "./three", "")]
+    names = [CallableEncoder.wrap(_Loaded([module]))._name for module in first]
     assert [name.rpartition(":")[2] for name in names] == [
         "_Loaded.encode of org/one", "_Loaded.encode of two", "_Loaded.encode of three", "_Loaded.encode"]
     assert CallableEncoder(len)._name == "python:builtins:len"

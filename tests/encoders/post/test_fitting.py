@@ -122,10 +122,8 @@ def fitted(post="whitening", texts=TEXTS, source="made@1", base=None):
 
 
 def test_the_fingerprint_is_of_settings_texts_source_and_order():
-    several = [
-        fitted(), fitted("whitening:dimensions=5"), fitted(texts=TEXTS[:30]), fitted(source="other@1"),
-        fitted("standardise+whitening"), fitted("whitening+standardise"), Wide(),
-    ]
+    several = [fitted(), fitted("whitening:dimensions=5"), fitted(texts=TEXTS[:30]), fitted(source="other@1"),
+               fitted("standardise+whitening"), fitted("whitening+standardise"), Wide()]
     assert len({each.spec.fingerprint() for each in several}) == len(several)
     assert fitted().spec == fitted().spec and fitted().spec.fitted_on == "made@1"
     assert fitted().spec.post == "whitening:dimensions=null,divisor=n-1"
@@ -197,15 +195,12 @@ def test_a_vector_that_is_not_finite_is_no_part_of_a_fit_and_later_spoils_its_ow
     assert embed.unusable(["ok"]) is None and "broken" in embed.unusable(["broken"])
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sides"),
-    [
-        ("a.txt", "one\n\ntwo\none\n", (["one", "two", "one"],)),
-        ("a.tsv", "premise\thypothesis\tlabel\np1\th1\tentailment\np2\th2\tneutral\n", (["p1", "p2"], ["h1", "h2"])),
-        ("a.csv", "sent0,sent1,hard_neg\na,b,c\n", (["a"], ["b"], ["c"])),
-        ("b.tsv", "sentence1\tsentence2\tscore\na\tb\t4.5\n", (["a"], ["b"])),  # a score is not a text
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "sides"), [
+    ("a.txt", "one\n\ntwo\none\n", (["one", "two", "one"],)),
+    ("a.tsv", "premise\thypothesis\tlabel\np1\th1\tentailment\np2\th2\tneutral\n", (["p1", "p2"], ["h1", "h2"])),
+    ("a.csv", "sent0,sent1,hard_neg\na,b,c\n", (["a"], ["b"], ["c"])),
+    ("b.tsv", "sentence1\tsentence2\tscore\na\tb\t4.5\n", (["a"], ["b"])),  # a score is not a text
+])
 def test_files(tmp_path, monkeypatch, name, content, sides):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / name).write_text(content)

@@ -8,25 +8,15 @@ import pytest
 import torch
 from bert_equations import LAYERS, WIDTH, adapters_of, encode, joined, leaves
 from safetensors.torch import load_file, load_model, save_file, save_model
-from tiny_models import SHAPE, build, tokenizer
+from tiny_models import build
 from torch import nn
-from transformers import (
-    AlbertConfig,
-    AlbertForMaskedLM,
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    DistilBertConfig,
-    DistilBertModel,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from stsbench.encoders.forward import checkpoint
 from stsbench.encoders.prompt.modules import Bottlenecks, LMTransform, attached
-from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.modules.packed_training import packable
 from stsbench.training.modules.prompting import load_transform
 
-BERT_BASE = SimpleNamespace(num_hidden_layers=12, hidden_size=768, initializer_range=0.02)
 START = {"bert": 0, "roberta": 2}
 LENGTHS = [7, 4, 1, 6, 3]
 
@@ -129,42 +119,27 @@ def test_hooks_are_seen_and_go_even_after_an_error(folders):
     assert packable(model)
 
 
-def test_other_models_and_activations_are_refused_in_one_line():
-    small = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=9))
-    parts = Bottlenecks(SimpleNamespace(num_hidden_layers=1, hidden_size=8))
-    with pytest.raises(EncoderError, match=r"^adapters need a BERT or RoBERTa model, not a DistilBertModel$"), \
-            attached(small, parts, 0):
-        pass
-    with pytest.raises(StsbenchError, match=r"no activation tanh \(there are relu, gelu\)"):
-        Bottlenecks(BERT_BASE, activation="tanh")
-
-
 @pytest.mark.parametrize(("rank", "share"), [(4, 0.27), (64, 4.31)])
 def test_added_weights_for_bert_base(rank, share):
     """The paper says .3 % and 4.8 %: 294,912 weights, as many as two prefixes of 8, and 16 times the rounded share."""
     with torch.device("meta"):
-        parts = Bottlenecks(BERT_BASE, rank=rank)
+        parts = Bottlenecks(SimpleNamespace(num_hidden_layers=12, hidden_size=768), rank=rank)
     added = sum(weight.numel() for weight in parts.parameters())
     assert added == 294_912 * rank // 4
     assert round(100 * added / 109_482_240, 2) == share  # BERT-base with its pooling layer
 
 
 def test_they_survive_files_and_copies(folders, tmp_path):
-    parts = adapters(SimpleNamespace(num_hidden_layers=3, hidden_size=32), rank=5, activation="gelu")
+    config = SimpleNamespace(num_hidden_layers=3, hidden_size=32)
+    parts = adapters(config, rank=5, activation="gelu")
     save_file(parts.tensors(), tmp_path / "prompt.safetensors")
     back = Bottlenecks.load(parts.settings(), load_file(tmp_path / "prompt.safetensors"))
     assert back.settings() == parts.settings() and back.down.dtype == torch.float64 and back.down.requires_grad
     assert torch.equal(back.down, parts.down) and torch.equal(back.up, parts.up)
     save_model(parts, str(tmp_path / "model.safetensors"))
-    other = Bottlenecks(SimpleNamespace(num_hidden_layers=3, hidden_size=32), rank=5, activation="gelu").double()
+    other = Bottlenecks(config, rank=5, activation="gelu").double()
     load_model(other, str(tmp_path / "model.safetensors"))
     assert torch.equal(other.down, parts.down) and torch.equal(copy.deepcopy(parts).up, parts.up)
-    for settings, tensors in (
-        ({**parts.settings(), "rank": 4}, parts.tensors()), (parts.settings(), {"down": parts.down}),
-        ({}, parts.tensors()), ({**parts.settings(), "width": None}, parts.tensors()),
-    ):
-        with pytest.raises(StsbenchError, match="settings and weights do not fit"):
-            Bottlenecks.load(settings, tensors)
 
 
 # ---- the masked-LM transform, against transformers' own modules
@@ -209,13 +184,3 @@ def test_equals_transformers_modules(tmp_path, family, config):
     again = LMTransform(made.width, made.activation, made.eps)
     again.load_state_dict(made.state_dict())
     torch.testing.assert_close(again(hidden), made(hidden), rtol=0, atol=0)
-
-
-def test_a_head_of_another_shape_is_refused(tmp_path):
-    tok = tokenizer("bert")
-    config = AlbertConfig(**SHAPE, embedding_size=16, vocab_size=len(tok), max_position_embeddings=64)
-    AlbertForMaskedLM(config).save_pretrained(tmp_path)
-    tok.save_pretrained(tmp_path)
-    model, _ = checkpoint.load_model(tmp_path, "tiny", "float32")
-    with pytest.raises(EncoderError):
-        load_transform(tmp_path, model, "tiny")

@@ -56,9 +56,7 @@ def stored(path, prompt, place):
     return place
 
 
-@pytest.mark.parametrize(("family", "case"), [
-    *(("bpe", case) for case in CASES), ("bert", "two, denoised"),
-])
+@pytest.mark.parametrize(("family", "case"), [*(("bpe", case) for case in CASES), ("bert", "two, denoised")])
 def test_equals_transformers_one_text_at_a_time(folders, tmp_path, family, case):
     prompt = prompt_of(folders, family, **CASES[case])
     expected = by_hand(stored(folders[family], prompt, tmp_path / "stored"), TEXTS, deepcopy(prompt.bottlenecks))

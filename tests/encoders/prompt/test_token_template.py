@@ -41,13 +41,6 @@ def filled(family, template, text):
     return before + text + after, (len(before), len(before) + len(text))
 
 
-def padded(rows):
-    mask = torch.zeros(len(rows), max(map(len, rows)) + 2, dtype=torch.long)
-    for i, row in enumerate(rows):
-        mask[i, : len(row)] = 1
-    return mask
-
-
 def test_the_published_templates_as_their_authors_tokenise_them():
     wrapper = TokenTemplate(tok("bpe"), ROBERTA, "options.template")
     names = tok("bpe").convert_ids_to_tokens
@@ -61,13 +54,15 @@ def test_the_published_templates_as_their_authors_tokenise_them():
     assert TokenTemplate(tok("bpe"), ROBERTA.replace("means{", "means {"), "t").after == wrapper.after
 
 
-@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
-@pytest.mark.parametrize("family", TEMPLATES)
-def test_places_counts_and_words(family, templates):
-    wrapper = TokenTemplate(tok(family), templates[family], "t")
+EACH = pytest.mark.parametrize(("family", "template"), [*TEMPLATES.items(), *FIRST.items()])
+
+
+@EACH
+def test_places_counts_and_words(family, template):
+    wrapper = TokenTemplate(tok(family), template, "t")
     inner = [plain(family, text) for text in TEXTS]
     rows = wrapper.wrap(inner)
-    mask = padded(rows)
+    mask = (torch.arange(max(map(len, rows)) + 2) < torch.tensor([*map(len, rows)])[:, None]).long()
     assert wrapper.counts(mask).tolist() == [len(row) - 2 for row in inner]
     special = {wrapper.before[0], wrapper.after[-1]}
     own = [token for token in [*wrapper.before, *wrapper.after] if token not in special | {tok(family).mask_token_id}]
@@ -94,31 +89,17 @@ def test_pieces_are_those_inside_the_filled_template(family, text):
 def test_pieces_are_cut_and_hold_the_blank_before_them():
     wrapper = TokenTemplate(tok("bpe"), ROBERTA, "t")
     names = tok("bpe").convert_ids_to_tokens
-    assert [names(row) for row in wrapper.pieces(["the cat eats", "cat"], 2)] == [
-        ["<s>", "Ġthe", "Ġcat", "</s>"], ["<s>", "Ġcat", "</s>"],
-    ]
+    pieces = [["<s>", "Ġthe", "Ġcat", "</s>"], ["<s>", "Ġcat", "</s>"]]
+    assert [names(row) for row in wrapper.pieces(["the cat eats", "cat"], 2)] == pieces
     assert names(wrapper.alone(["the cat"])[0])[1] in ("the", "t", "th")  # alone there is none
     assert wrapper.pieces([]) == []
-
-
-def test_tokenizers_that_cannot():
-    bare = tokenizer("bert")
-    bare.mask_token = None
-    with pytest.raises(EncoderError):
-        TokenTemplate(bare, BERT, "t")
-    both = tokenizer("bert")
-    both.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 2)])
-    with pytest.raises(EncoderError):
-        TokenTemplate(both, BERT, "t")
 
 
 # ---- at test: encoders/prompt/template.py
 
 
-@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
-@pytest.mark.parametrize("family", TEMPLATES)
-def test_the_templates_mask_is_the_one_that_stands_where_the_template_put_it(family, templates):
-    template = templates[family]
+@EACH
+def test_the_templates_mask_is_the_one_that_stands_where_the_template_put_it(family, template):
     reader = Tokeniser(tok(family), 64, parse_template(template, tok(family).mask_token, True))
     for text in (*TEXTS, "[MASK]", "<mask>", "[MASK] [MASK] cat <mask>"):
         whole, (start, stop) = filled(family, template, text)
@@ -133,10 +114,9 @@ def test_the_templates_mask_is_the_one_that_stands_where_the_template_put_it(fam
         assert reader.mark(ids[0], text) == masks[0]
 
 
-@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
-@pytest.mark.parametrize("family", TEMPLATES)
-def test_a_text_over_the_limit_loses_its_last_tokens_and_nothing_else(family, templates):
-    template, limit = templates[family], 17
+@EACH
+def test_a_text_over_the_limit_loses_its_last_tokens_and_nothing_else(family, template):
+    limit = 17
     wrapper = TokenTemplate(tok(family), template, "t")
     reader = Tokeniser(tok(family), limit, parse_template(template, tok(family).mask_token, True))
     behind = len(wrapper.after)
@@ -198,12 +178,10 @@ def test_the_full_stop_belongs_to_the_sentence():
 
 # ---- tokenizers that do not know the word "a": what they put around a text is found by a word that they know
 
-LETTERS, SPECIAL = "xyzw", ("[CLS]", "[SEP]", "[MASK]", "[PAD]")
 
-
-def without_a(letters=LETTERS):
+def without_a(letters="xyzw"):
     """Single characters, without an unknown token: others vanish."""
-    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *letters])}
+    vocabulary = {token: number for number, token in enumerate(["[CLS]", "[SEP]", "[MASK]", "[PAD]", *letters])}
     backend = Tokenizer(models.BPE(vocabulary, []))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(

@@ -135,29 +135,23 @@ def test_a_token_beyond_the_table_is_found_in_a_text_and_before_a_training(tmp_p
             call()
 
 
-def test_patterns_that_may_never_end():
+def test_patterns_that_end():
     for pattern in ("query", r"^(?!.*vision).*(q_proj|k_proj)$", ["a+", "(a+)+"], r"model\.layers\.(\d+)\.attn", None,
                     ".*.*.*.*x", "a" * 1000):
         check_pattern(pattern, "target_modules")
-    for pattern in ("(a+)+$", "(a|a)*b", "(.*)*x", ".*.*.*.*.*x", "a" * 1001, "(", "(?:a{1,99}){1,99}"):
-        with pytest.raises(EncoderError, match=r"^target_modules "):
-            check_pattern(pattern, "target_modules")
 
 
 def test_a_folder_that_was_copied_in_part_is_said_to_be(tmp_path):
     folder = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True})
     assert not any("is the folder complete" in note for note in load_encoder(str(folder)).notes)
-    for lost in SETTINGS[2:]:
+    for lost in ("tokenizer_config.json", "sentence_bert_config.json"):
         content = (folder / lost).read_text()
         (folder / lost).unlink()
         assert any(f"no {lost}, which" in note for note in load_encoder(str(folder)).notes)
         (folder / lost).write_text(content)
 
 
-SETTINGS = ["config_sentence_transformers.json", "modules.json", "tokenizer_config.json", "sentence_bert_config.json"]
-
-
-@pytest.mark.parametrize("lost", SETTINGS[1:3])
+@pytest.mark.parametrize("lost", ["modules.json", "tokenizer_config.json"])
 def test_a_snapshot_that_may_lack_a_file_is_said_to(tmp_path, lost, monkeypatch):
     whole = tiny_models.add_modules(tiny_models.build(tmp_path / "m", pooler=False), {"pooling_mode_mean_tokens": True},
                                     prompts={"query": "a "})
@@ -218,8 +212,3 @@ def test_a_table_of_model2vec_without_modules(tmp_path, config, tensors):
     np.testing.assert_allclose(encoder.encode(TEXTS), torch.stack(expected).numpy(), atol=1e-6)
     assert encoder.run(TEXTS).truncated.tolist() == long and any(long)
     assert encoder.dimension == 16 and any("model2vec" in note for note in encoder.notes)
-    with pytest.raises(EncoderError):
-        load_encoder(str(folder), pooler="mean")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(EncoderError):
-        load_encoder(str(folder))

@@ -29,9 +29,6 @@ from stsbench.encoders.transformer.find import backbone_folder, resolve
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import EncoderError, StsbenchError
 
-TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
-MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-
 
 def load(name, **options):
     return load_encoder(str(name), device="cpu", offline=True, **options)
@@ -94,18 +91,8 @@ def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, hub
     assert not hub.called
 
 
-def test_a_model_s_pooler_is_never_read_with_random_weights(tmp_path):
-    pooled = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
-    settings = {"modality_config": pooled, "module_output_name": "sentence_embedding"}
-    folder = build(tmp_path / "c", pooler=False)
-    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}]))
-    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
-    with pytest.raises(EncoderError, match=r"reads its model's pooler and stores no weights of it, e\.g\. pooler\."):
-        load(folder)
-
-
 def test_a_training_does_not_lose_a_setting_of_the_library(tmp_path):
-    add_modules(build(tmp_path), MEAN)
+    add_modules(build(tmp_path), {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False})
     assert backbone_folder(str(tmp_path)) == tmp_path
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
     with pytest.raises(EncoderError, match=r"--backbone .* declares do_lower_case for its transformer"):
@@ -149,12 +136,12 @@ def test_a_spec_that_does_not_hold_is_refused(tmp_path):
 
 
 def test_unknown_architectures_are_not_guessed(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "novel", "max_position_embeddings": 64}))
-    assert stated_positions(tmp_path) is None
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
-    )
-    assert stated_positions(tmp_path) == 512
+    for positions, config in (
+        (None, {"model_type": "novel", "max_position_embeddings": 64}),
+        (512, {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert stated_positions(tmp_path) == positions
 
 
 def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
@@ -181,27 +168,18 @@ def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
 WRONG = (None, True, -1, 2.5, "x", [], [1], {}, {"a": 1})
 
 
-def paths_of(value, at=()):
-    """The path of every value in a JSON document, those of the first entries of a list included."""
-    for key in value if isinstance(value, dict) else range(len(value[:2])) if isinstance(value, list) else ():
-        yield (*at, key)
-        yield from paths_of(value[key], (*at, key))
-
-
 def spoilt(document):
-    """The document without each of its values, and with each replaced by one of another type."""
-    for *above, last in paths_of(document):
-        for wrong in ("left out", *WRONG):
-            changed = copy.deepcopy(document)
-            inner = changed
-            for key in above:
-                inner = inner[key]
-            if wrong == "left out":
-                del inner[last]
-            else:
-                inner[last] = wrong
-            yield changed
+    """Values of other types, and a JSON document without each of its values, and with each spoilt so; of a list the first
+    two."""
     yield from WRONG
+    for key in document if isinstance(document, dict) else range(len(document[:2])) if isinstance(document, list) else ():
+        for wrong in ("left out", *spoilt(document[key])):
+            changed = copy.copy(document)
+            if wrong == "left out":
+                del changed[key]
+            else:
+                changed[key] = wrong
+            yield changed
 
 
 def test_whatever_is_wrong_with_stsbench_json_is_one_line(tmp_path):
@@ -261,21 +239,13 @@ def test_bfloat16_is_transformers_own(folders):
 
 def test_layers_on_the_disk_give_the_same_vectors(folders, monkeypatch):
     monkeypatch.setattr(parts, "DEVICE_MAP", SPREAD["opt"])
-    whole, spread = (
-        load_encoder(str(folders["opt"]), pooler="mean", layer=-2, device=device, dtype="bfloat16")
-        for device in ("cpu", "auto")
-    )
+    whole, spread = (load_encoder(str(folders["opt"]), pooler="mean", layer=-2, device=device, dtype="bfloat16")
+                     for device in ("cpu", "auto"))
     model = spread.built.model
     assert {str(weight.device) for weight in model.parameters()} == {"cpu", "meta"}  # meta: on the disk
     assert main_device(model) == torch.device("cpu") and spread.spec == whole.spec
     assert np.array_equal(spread.encode(TEXTS), whole.encode(TEXTS))
-
-
-def test_across_devices_inputs_go_to_the_first_that_computes_and_an_adapter_is_refused(tmp_path):
+    # across devices inputs go to the first that computes
     spread = {"embed_tokens": "cpu", "layers.0": "cuda:1", "layers.1": "cuda:0", "norm": "disk"}
     assert main_device(SimpleNamespace(hf_device_map=spread)) == torch.device("cuda:1")
     assert main_device(SimpleNamespace(hf_device_map={"a": "disk", "b": "cpu"})) == torch.device("cpu")
-    folder = decoder_folder(tmp_path / "llama", "llama")
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "x"}', "utf-8")
-    with pytest.raises(EncoderError, match=r"--device auto: .* has an adapter"):
-        load_encoder(str(folder), pooler="last", device="auto").encode("Rain")

@@ -5,12 +5,14 @@ from statistics import mean, median
 
 import numpy as np
 import pytest
+import torch
 from toy_encoder import Toy, embed
+from transformers import AutoModel, AutoTokenizer
 from workers import in_this_process
 
 import stsbench
+from stsbench import load_encoder
 from stsbench.encoders.base import Encoder, EncoderOptions
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import EncoderError
@@ -18,8 +20,6 @@ from stsbench.evaluation.records import Cost, record_name
 from stsbench.extensions.cost import measure as module
 from stsbench.extensions.cost.measure import BLOCK, MOST, ROUNDS, TEMPLATES, cost_texts, in_words, measure_cost
 from stsbench.extensions.devices.parallel import ParallelEncoder
-
-ASKED = {"sample": True, "tasks": "STS-B", "resamples": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +60,6 @@ def test_the_clock_and_the_processor(monkeypatch):
 
 
 def test_a_model_is_counted_as_transformers_counts_it_here_and_in_several_processes(folder):
-    from transformers import AutoModel, AutoTokenizer
-
     encoder = load_encoder(str(folder), EncoderOptions(pooler="mean"))
     cost = measure_cost(encoder)
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -105,7 +103,7 @@ def test_post_processing_is_measured_where_it_is_fitted_once():
 
 
 def run(model, folder, **more):
-    return stsbench.evaluate(model, output=folder, **ASKED, **more)
+    return stsbench.evaluate(model, output=folder, sample=True, tasks="STS-B", resamples=0, **more)
 
 
 def test_a_record_keeps_it_and_nothing_else_changes(folder, tmp_path, monkeypatch):
@@ -135,8 +133,6 @@ def test_an_encoder_that_fails_on_the_probe_is_measured_all_the_same(tmp_path):
 
 
 def test_of_an_accelerator_the_name_and_torchs_peak_are_kept(monkeypatch):
-    import torch
-
     class Far(Toy):
         device = torch.device("cuda", 1)
 

@@ -19,6 +19,7 @@ from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
 from stsbench.extensions.decoders.base import CleanUp
 from stsbench.extensions.decoders.load import PRESETS, PresetPages, load_preset
+from stsbench.extensions.decoders.presets import METAEOL
 from stsbench.extensions.decoders.tokenise import CLEAN_UPS, trailing_tokens
 
 CLOSE = 1e-6
@@ -26,7 +27,6 @@ BEHIND = ' means in one word:"'
 THOUGHT = 'After thinking step by step , this sentence : "'
 KNOWN = ("The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide "
          'additional but less central details. With this in mind , this sentence : "')
-IRRELEVANT = 'The irrelevant information of this sentence : "'
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,6 @@ def last(model, before, text, layer=-1, behind=BEHIND):
 
 
 def metaeol(model, text):
-    from stsbench.extensions.decoders.presets import METAEOL
-
     assert len(METAEOL) == 8 and len({prompt.partition("{}")[2] for prompt in METAEOL}) == 7  # "means" stands twice
     return torch.stack([model.states(model.ids(prompt.replace("{}", cleaned(text))))[-1] for prompt in METAEOL]).mean(0)
 
@@ -91,16 +89,13 @@ def weighted(model, text):
 
 def llm2vec(model, text, before="", behind=""):
     """All attention in both directions; the mean over as many last positions as the text and what closes it have alone."""
-    for part in model.model.modules():
-        if hasattr(part, "is_causal"):
-            part.is_causal = False
-    model.model.config.is_causal = False
+    parts = [*(part for part in model.model.modules() if hasattr(part, "is_causal")), model.model.config]
+    for part in parts:
+        part.is_causal = False
     states = model.states(model.ids(f"{before}Retrieve semantically similar text: {text}{behind}"))
     own = len(model.pieces(f"{text}{behind}"))
-    for part in model.model.modules():
-        if hasattr(part, "is_causal"):
-            part.is_causal = True
-    model.model.config.is_causal = True
+    for part in parts:
+        part.is_causal = True
     return states[-own:].mean(0)
 
 
@@ -147,7 +142,7 @@ def contrasted(model, text, before, layer, at, kind="scaled", alpha=0.5):
     attention = getattr(base, "decoder", base).layers[at].self_attn
     projection = attention.o_proj if hasattr(attention, "o_proj") else attention.out_proj
     with projection.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0][0, -1])):
-        last(model, IRRELEVANT, cleaned(text))
+        last(model, 'The irrelevant information of this sentence : "', cleaned(text))
 
     def change(module, inputs):
         states = inputs[0].clone()
@@ -239,6 +234,7 @@ def test_a_long_text_loses_its_last_tokens_and_no_template_does(naive):
     behind = len(model.pieces(f'"{BEHIND}'))
     kept = whole[: 60 - behind] + whole[-behind:]
     assert result.truncated.tolist() == [True] and len(whole) > 60
+    assert [trailing_tokens(tokenizer(ends)) for ends in ("none", "bos", "eos", "both")] == [0, 0, 1, 1]
     assert np.abs(result.vectors[0] - model.states(kept)[-1].numpy()).max() < 1e-5
     for preset in ("echo", "echo:released"):
         short = load_encoder(str(folder), preset=preset, max_length=120, device="cpu").built
@@ -248,11 +244,6 @@ def test_a_long_text_loses_its_last_tokens_and_no_template_does(naive):
         kept = rows.ids[0][-tail:] if preset == "echo" else rows.ids[0][-tail:-1]
         assert kept == words[: len(kept)] and len(kept) > 20
         assert str(rows.ids[0])[1:-1].count(str(kept[1:-2])[1:-1]) == 2  # either copy was cut
-
-
-CHANGING = {  # causal families, each with an attention of its own
-    "gemma3": "contrastive:at=1,layer=-1", "gpt2": "llm2vec", "gpt_neox": "token-prepending:exit=2,layer=-2",
-}
 
 
 def pair(name):
@@ -269,7 +260,9 @@ def pair(name):
     return model, words
 
 
-@pytest.mark.parametrize(("family", "preset"), CHANGING.items())
+@pytest.mark.parametrize(("family", "preset"), [  # causal families, each with an attention of its own
+    ("gemma3", "contrastive:at=1,layer=-1"), ("gpt2", "llm2vec"), ("gpt_neox", "token-prepending:exit=2,layer=-2"),
+])
 def test_a_text_has_the_vector_that_it_has_alone(family, preset):
     model = pair(family)
     encoder = load_encoder(model, preset=preset, device="cpu")
@@ -314,10 +307,6 @@ def test_half_precision_and_what_comes_behind_the_mean(folder):
     cut = load_encoder(str(folder), **of_two, normalize=True, truncate_dim=8).encode(TEXTS)
     want = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
     assert np.abs(cut - want).max() < 1e-6
-
-
-def test_special_tokens_behind_a_text_are_counted():
-    assert [trailing_tokens(tokenizer(ends)) for ends in ("none", "bos", "eos", "both")] == [0, 0, 1, 1]
 
 
 def test_layers_on_the_disk_give_the_same_vectors(folder, monkeypatch):

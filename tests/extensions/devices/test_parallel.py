@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 from known_encoder import Known, check_known
 from ray_nodes import ray_address  # noqa: F401 - a fixture
 from toy_encoder import Toy
 from workers import forks, in_this_process  # noqa: F401 - a fixture
 
-import stsbench
+from stsbench import encode, load_encoder
 from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import cache_key, encode_cached
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.traits import TextTask
 from stsbench.errors import EncoderError
 from stsbench.evaluation import api
@@ -31,21 +31,16 @@ from stsbench.extensions.devices.parallel import ParallelEncoder, Workers, equal
 MODULE = """
 import os
 from pathlib import Path
-
 import numpy as np
 
 def vectors(texts):
     Path(f"pid-{os.getpid()}").touch()
     return np.array([[len(t), sum(map(ord, t)) % 97] for t in texts], dtype=float) / 3
 
-def changing(texts):
-    return vectors(texts) + os.getpid()
-
-def bad(texts):
-    raise RuntimeError("no such word")
-
-def dead(texts):
-    os._exit(7)
+def changing(texts): return vectors(texts) + os.getpid()
+def bad(texts): raise RuntimeError("no such word")
+def dead(texts): os._exit(7)
+def unknown(texts): raise RuntimeError("no vectors to know it by")
 
 def dying(texts):
     if "RAY_JOB_ID" in os.environ and "text 39" in texts and not Path("killed").exists():
@@ -54,9 +49,6 @@ def dying(texts):
     return [[len(text), 1] for text in texts]
 
 vectors.fingerprint = bad.fingerprint = dead.fingerprint = dying.fingerprint = "1"
-
-def unknown(texts):
-    raise RuntimeError("no vectors to know it by")
 """
 TEXTS = [f"text {'x' * (i % 13)} {i}" for i in range(90)]
 
@@ -69,10 +61,6 @@ def module(tmp_path, monkeypatch):
     yield "python:mine_parallel"
     sys.modules.pop("mine_parallel", None)
     assert not multiprocessing.active_children()
-
-
-def in_processes(encoder, options):
-    return DeviceOptions(processes=2).computed(encoder, options)
 
 
 def both(model):
@@ -106,40 +94,34 @@ def test_a_process_computes_the_vectors_of_this_one_and_ends_with_its_pipe(modul
 ])
 def test_what_fails_in_a_process_is_one_line(module, forks, function, said):
     encoder, options = both(f"{module}:{function}")
-    with in_processes(encoder, options) as two, pytest.raises(EncoderError, match=said) as failed:
+    with DeviceOptions(processes=2).computed(encoder, options) as two, pytest.raises(EncoderError, match=said) as failed:
         two.encode(TEXTS)
     assert "\n" not in str(failed.value)
 
 
 def test_what_one_process_has_to_compute(module):
-    with pytest.raises(EncoderError, match="has no identity, so"), in_processes(*both(f"{module}:unknown")):
+    encoder, options = both(f"{module}:unknown")
+    with pytest.raises(EncoderError, match="has no identity, so"), DeviceOptions(processes=2).computed(encoder, options):
         pass
 
     class Sparse(Workers):
         def run(self, task, jobs, progress=None):
-            encoder = load_encoder("lexical:token-set")
-            return (task(encoder, job, lambda count: None) for job in jobs)
+            return (task(words, job, lambda count: None) for job in jobs)
 
-    sparse = ParallelEncoder(Toy(), Sparse("toy", EncoderOptions(), [None, None], load_encoder("lexical:token-set")))
+    words = load_encoder("lexical:token-set")
+    sparse = ParallelEncoder(Toy(), Sparse("toy", EncoderOptions(), [None, None], words))
     with pytest.raises(EncoderError, match="sparse vectors, which one process computes"):
         sparse.encode(["a b", "c"])
 
 
 def test_devices(monkeypatch):
-    import torch
-
-    for model in (len, Toy()):
-        with pytest.raises(EncoderError, match="devices and processes need a model that each process can load by its name"):
-            stsbench.evaluate(model, sample=True, processes=2)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert chosen_devices(None, None, "cpu") == [] == chosen_devices(None, 1, None)
     assert chosen_devices("cuda:0, cuda:1", None, None) == ["cuda:0", "cuda:1"]
     assert chosen_devices(None, 2, None) == [None, None] and chosen_devices(None, 2, "cpu") == ["cpu", "cpu"]
-    for arguments, said in (
-        (("all", None, None), "'all': there is no CUDA device"), ((" ,", None, None), "it names no device"),
-    ):
+    for devices, said in (("all", "'all': there is no CUDA device"), (" ,", "it names no device")):
         with pytest.raises(EncoderError, match=said):
-            chosen_devices(*arguments)
+            chosen_devices(devices, None, None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_devices("all", None, None) == ["cuda:0", "cuda:1"]
     assert chosen_devices(None, 3, None) == ["cuda:0", "cuda:1", "cuda:0"]
@@ -188,9 +170,8 @@ def test_two_processes_give_one_run_with_the_same_scores(cli, place, forks):
 
 SCRIPT = """
 from pathlib import Path
-
+from stsbench import load_encoder
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.load import load_encoder
 from stsbench.extensions.devices.options import DeviceOptions
 MODEL = "python:__main__:f"
 def f(texts): return [[len(t), t.count("a"), len(t) % 7] for t in texts]
@@ -223,9 +204,9 @@ def test_the_store_of_one_process_byte_for_byte(ray_address, module, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     Path("texts.txt").write_text("".join(f"text {i}\n" for i in range(95)), "utf-8")
     for store, more in (("one", {}), ("two", {"ray": ray_address, "processes": 2, "device": "cpu"})):
-        stsbench.encode(f"{module}:dying", "texts.txt", store, shard_size=10, **more)
+        encode(f"{module}:dying", "texts.txt", store, shard_size=10, **more)
     one, two = ({path.relative_to(store): path.is_file() and path.read_bytes() for path in Path(store).rglob("*")}
                 for store in ("one", "two"))
     assert one == two and Path("killed").exists()
     with pytest.raises(EncoderError, match=r"python:mine_parallel:bad.*RuntimeError: no such word"):
-        stsbench.encode(f"{module}:bad", "texts.txt", "three", ray=ray_address, device="cpu")
+        encode(f"{module}:bad", "texts.txt", "three", ray=ray_address, device="cpu")

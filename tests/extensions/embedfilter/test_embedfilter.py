@@ -9,12 +9,13 @@ import transformers as hf
 from clirun import place  # noqa: F401
 from post_sources import cosines
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from tiny_models import sentences, tokenizer
 from written_once import written_once
 
 import stsbench
+from stsbench import load_encoder
 from stsbench.encoders.base import TokenTable
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain, read_post
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import StsbenchError
@@ -86,14 +87,11 @@ def test_of_a_model_folder_it_is_the_loop_over_its_own_output_embedding(tmp_path
     assert any("is the input embedding" in line for line in encoder.notes) == tied
 
 
-@pytest.mark.parametrize(
-    ("settings", "kept"),
-    [
-        ({}, range(3, 9)), ({"tau": 1}, range(12)), ({"tau": 5}, range(5, 7)), ({"start": 1}, range(1, 7)),
-        ({"drop": "tail"}, range(6)), ({"drop": "head"}, range(6, 12)), ({"drop": "mid"}, [0, 1, 2, 9, 10, 11]),
-        ({"drop": "mid", "tau": 4}, [0, 11]), ({"directions": (7, 2)}, [2, 7]),  # an odd n, as released
-    ],
-)
+@pytest.mark.parametrize(("settings", "kept"), [
+    ({}, range(3, 9)), ({"tau": 1}, range(12)), ({"tau": 5}, range(5, 7)), ({"start": 1}, range(1, 7)),
+    ({"drop": "tail"}, range(6)), ({"drop": "head"}, range(6, 12)), ({"drop": "mid"}, [0, 1, 2, 9, 10, 11]),
+    ({"drop": "mid", "tau": 4}, [0, 11]), ({"directions": (7, 2)}, [2, 7]),  # an odd n, as released
+])
 def test_which_directions_are_kept(settings, kept):
     kept = list(kept)
     for form, width in (("coordinates", len(kept)), ("projection", 12)):
@@ -171,8 +169,6 @@ def test_with_steps_that_are_fitted_on_texts_it_is_made_once(tmp_path):
 
 
 def test_written_as_a_folder_sentence_transformers_gives_the_same_vectors(tmp_path, monkeypatch):
-    from sentence_transformers import SentenceTransformer
-
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     folder = language_model(tmp_path / "m")
     for post, module in (("embedfilter", "Dense"), ("embedfilter:normalise_after=true", "PostProcessing")):

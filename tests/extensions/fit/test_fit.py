@@ -11,11 +11,10 @@ from prompted import MORE, models, with_prompt  # noqa: F401
 from tiny_models import add_modules, build, sentences
 
 import stsbench
+from stsbench import evaluate, load_encoder
 from stsbench.encoders.base import EncoderOptions
-from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import read_post
-from stsbench.errors import EncoderError, StsbenchError
-from stsbench.evaluation.api import evaluate
+from stsbench.errors import EncoderError
 from stsbench.extensions.fit import fit as fit_module
 from stsbench.extensions.fit.fit import fit_model
 from stsbench.training.runs.export import export_model
@@ -41,12 +40,10 @@ def close(vectors, want):
     assert gap.max() < 1e-5, gap.max()
 
 
-@pytest.mark.parametrize(
-    ("pooler", "post", "modules"),
-    [
-        ("first_last:layer1", "standardise+whitening:dimensions=9",
-         ["Transformer", "WeightedLayerPooling", "Pooling", "Dense"]),
-        ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"])])
+@pytest.mark.parametrize(("pooler", "post", "modules"), [
+    ("first_last:layer1", "standardise+whitening:dimensions=9", ["Transformer", "WeightedLayerPooling", "Pooling", "Dense"]),
+    ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"]),
+])
 def test_three_readers_give_the_same_vectors(tmp_path, data, pooler, post, modules):
     build(tmp_path / "model")
     folder = fit(tmp_path, data, post, pooler=pooler)
@@ -74,21 +71,12 @@ def test_a_map_that_is_not_affine_is_a_module_of_ours(tmp_path, data):
     close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), encoder.encode(TEXTS))
 
 
-def test_it_is_measured_and_goes_no_second_time_through_a_map(tmp_path, data):
+def test_it_is_measured(tmp_path, data):
     build(tmp_path / "model")
     folder = fit(tmp_path, data, "whitening:dimensions=5", pooler="mean")
     done = evaluate(str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0)
     spec = done.records[0].encoder.spec
     assert spec["fitted_on"].startswith("texts.txt@") and spec["post"].startswith("whitening:dimensions=5")
-    for call in (
-        lambda: fit_model(str(folder), EncoderOptions(), "standardise", data, tmp_path / "b", log=print),
-        lambda: evaluate(str(folder), output=tmp_path / "c", sample=True, post="standardise", fit_on="target"),
-    ):
-        with pytest.raises(StsbenchError, match="post-processed already"):
-            call()
-    for option in ({"pooler": "cls"}, {"normalize": True}, {"truncate_dim": 3}, {"max_length": 20}):
-        with pytest.raises(EncoderError, match="was fitted on its own vectors"):
-            load_encoder(str(folder), **option)
 
 
 def test_another_file_in_its_place_is_noticed(tmp_path, data):
@@ -103,22 +91,14 @@ def test_another_file_in_its_place_is_noticed(tmp_path, data):
         read_post(other)
 
 
-def test_an_interrupted_or_refused_fit_leaves_nothing(tmp_path, data, monkeypatch):
+def test_an_interrupted_fit_leaves_nothing(tmp_path, data, monkeypatch):
     build(tmp_path / "model")
     before = set(tmp_path.iterdir())
     for where in ("_inference", "_card", "fitted_on_data"):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(fit_module, where, Mock(side_effect=KeyboardInterrupt))
             fit(tmp_path, data, "standardise", pooler="mean")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("kept")
-    with pytest.raises(StsbenchError, match="is already there"):
-        fit(tmp_path, data, "standardise", "mine", pooler="mean")
-    assert (tmp_path / "mine" / "file").read_text() == "kept"
-    for options in ({"truncate_dim": 8}, {"full_stop": True}):
-        with pytest.raises(StsbenchError, match="cannot be written"):
-            fit(tmp_path, data, "standardise", pooler="mean", **options)
-    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache", "mine"}
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache"}
 
 
 @pytest.mark.parametrize("kind", ["a prompt with prefixes in a run", "a stored normalisation"])

@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 from answers import COMMIT, answering
+from huggingface_hub import constants
+from pyarrow import parquet, table
 
-from stsbench import evaluate
+from stsbench import evaluate, load_records
 from stsbench.data.own.relevance import read_relevance
 from stsbench.data.own.sets import read_labelled_pairs, read_labelled_texts, read_scored_pairs, read_triplets
 from stsbench.errors import DataError
 from stsbench.evaluation.plan import user_protocol
 from stsbench.evaluation.rescore import rescored
-from stsbench.evaluation.run_file import load_records
 from stsbench.hub import no_downloads
 
 ROWS = [("red cat", "red dog", 1.0), ("blue bird", "blue bird now", 4.5), ("a fish", "the moon", 0.0),
@@ -25,30 +26,17 @@ ROWS = [("red cat", "red dog", 1.0), ("blue bird", "blue bird now", 4.5), ("a fi
 CSV = "".join(["sentence1,sentence2,score\n", *(f'"{a}","{b}",{score}\n' for a, b, score in ROWS)])
 CONFIGS = """---
 configs:
-- config_name: en
-  data_files:
-  - split: train
-    path: en/train-*
-  - split: test
-    path: en/test-*
-- config_name: de
-  data_files:
-  - split: dev
-    path: de/dev.csv
-  - split: other
-    path: de/other.csv
+- {config_name: en, data_files: [{split: train, path: en/train-*}, {split: test, path: en/test-*}]}
+- {config_name: de, data_files: [{split: dev, path: de/dev.csv}, {split: other, path: de/other.csv}]}
 ---
 Some words.
 """
 
 
-def parquet(rows):
-    import pyarrow as pa
-    from pyarrow import parquet
-
+def packed(rows):
     stream = io.BytesIO()
     columns = dict(zip(("sentence1", "sentence2", "score"), map(list, zip(*rows, strict=True)), strict=True))
-    parquet.write_table(pa.table(columns), stream)
+    parquet.write_table(table(columns), stream)
     return stream.getvalue()
 
 
@@ -75,8 +63,6 @@ def answer(state, path):
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """The Hub that its client asks; nothing of it is in the cache."""
-    from huggingface_hub import constants
-
     monkeypatch.chdir(tmp_path)
     for name in ("HF_HUB_OFFLINE", "HF_TOKEN", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -92,8 +78,8 @@ def hub(monkeypatch, tmp_path):
             "me/twice": {"test.csv": CSV.encode(), "test.jsonl": b"{}"},
             "me/packed": {"test.csv.gz": gzip.compress(CSV.encode())},
             "me/configs": {
-                "README.md": CONFIGS.encode(), "en/train-0.parquet": parquet(ROWS[:3]),
-                "en/test-00000-of-00002.parquet": parquet(ROWS[:2]), "en/test-00001-of-00002.parquet": parquet(ROWS[2:]),
+                "README.md": CONFIGS.encode(), "en/train-0.parquet": packed(ROWS[:3]),
+                "en/test-00000-of-00002.parquet": packed(ROWS[:2]), "en/test-00001-of-00002.parquet": packed(ROWS[2:]),
                 "de/dev.csv": CSV.encode(), "de/other.csv": CSV.encode(),
             },
             "me/pictures": {"train/a.png": b"x"}, "me/closed": {"test.csv": b""},

@@ -180,9 +180,8 @@ TABLES = {
     "folder/corpus.jsonl": pd.DataFrame({"_id": [f"d{i}" for i in range(24)], "text": ONE}),
     "folder/qrels.tsv": pd.DataFrame([(f"q{i}", f"d{i}", 1) for i in range(9)], columns=["query-id", "corpus-id", "score"]),
 }
-COLUMNS = {"columns": "sentence1=left,sentence2=right,score=value"}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
-    ("sts:mean:odd.tsv", "odd.tsv", COLUMNS),
+    ("sts:mean:odd.tsv", "odd.tsv", {"columns": "sentence1=left,sentence2=right,score=value"}),
     ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}),
     ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-import yaml
 from hostile import CODE, DEEP, HUGE, SECRET, check, forbidden, written
 from training_runs import one_thread  # noqa: F401
 
@@ -33,23 +32,15 @@ def work(base, tmp_path, monkeypatch):
     return Path(shutil.copytree(base, tmp_path / "work"))
 
 
-def plan(**parts):
-    return written("plan.yaml", yaml.safe_dump({"output": "o", **parts}))
-
-
-def space(**keys):
-    return written("space.yaml", yaml.safe_dump({"space": {key.replace("__", "."): among for key, among in keys.items()}}))
-
-
 TRIALS = {"number": 0, "state": "complete", "values": {"a.b": 1}, "score": 1.0, "seeds": {"1": 1.0}, "runs": []}
 VARIANTS = {
     # plans
-    "plan set": (plan(train={"t": {"method": "simcse", "set": {"method": "m.py:M"}}}), PLAN),
-    "plan seed": (plan(train={"t": {"method": "simcse", "seeds": [HUGE]}}), PLAN),
+    "plan set": (written("plan.yaml", "output: o\ntrain: {t: {method: simcse, set: {method: 'm.py:M'}}}"), PLAN),
+    "plan seed": (written("plan.yaml", f"output: o\ntrain: {{t: {{method: simcse, seeds: [{HUGE}]}}}}"), PLAN),
     # sweeps
-    "range": (space(training__warmup={"low": 0, "high": HUGE}), SPACE),
-    "space method": (space(method=["m.py:M", "simcse"]), SPACE),
-    "space data": (space(data__file=[f"{SECRET}.none"]), SPACE),
+    "range": (written("space.yaml", f"space: {{training.warmup: {{low: 0, high: {HUGE}}}}}"), SPACE),
+    "space method": (written("space.yaml", "space: {method: ['m.py:M', simcse]}"), SPACE),
+    "space data": (written("space.yaml", f"space: {{data.file: ['{SECRET}.none']}}"), SPACE),
     "journal deep": (written("s/.jobs/study.journal", DEEP + "\n"), GRID),
     "trials.json huge": (written("s/trials.json", json.dumps(
         {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s"),

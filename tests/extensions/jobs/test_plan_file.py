@@ -15,6 +15,7 @@ import yaml
 from clirun import cli, fails, place  # noqa: F401
 from plans import SHORT, here, jobs_of, training, write  # noqa: F401
 
+from stsbench.config import parse_yaml
 from stsbench.encoders.options import EncoderOptions
 from stsbench.errors import StsbenchError
 from stsbench.extensions.jobs.expand import DEEPEST, _without_later, command_words, expand, job_count
@@ -34,10 +35,8 @@ def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
         "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}},
     })
     jobs = jobs_of(path)
-    models = ["tiny", "base"]
-    zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in models for seed in (1, 2)]
-    kinds = ["sts-geometry", "transfer"]
-    evals = [f"e.{model}.{kind}" for model in [*zoo, "minilm"] for kind in kinds]
+    zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in ("tiny", "base") for seed in (1, 2)]
+    evals = [f"e.{model}.{kind}" for model in [*zoo, "minilm"] for kind in ("sts-geometry", "transfer")]
     assert list(jobs) == ["base-7", *zoo, *evals]
     assert all(jobs[name].needs == ((jobs["base-7"].id,) if "base" in name else ()) for name in zoo)
     assert jobs["e.zoo.ct.base-2.transfer"].needs == (jobs["zoo.ct.base-2"].id,)
@@ -99,22 +98,17 @@ def test_every_option_of_an_encoder_is_a_key():
     assert declared <= EvalGroup.model_fields.keys() and not {"trust_remote_code", "offline"} & EvalGroup.model_fields.keys()
 
 
-# A line a group: what it says, and the digest that its job has had since there are plans.
-IDS = [
+@pytest.mark.parametrize(("group", "digest"), [  # what a group says, and its job's digest since there are plans
     ('{"model": "org/model", "tasks": ["STS12", "STS-B"], "pooler": "mean", "template": "a {} b", "full_stop": false, '
-     '"max_length": 9, "normalize": false, "truncate_dim": 3, '
-     '"revision": "r", "post": "whitening", "fit_on": "target", "similarity": "dot", "resamples": 7, "text": "raw", '
-     '"without_overlap": ["stsb/dev", "sts12"], "batch_tokens": 5, "attention": "eager", "dtype": "bfloat16"}',
-     "2c26436900"),
+     '"max_length": 9, "normalize": false, "truncate_dim": 3, "revision": "r", "post": "whitening", "fit_on": "target", '
+     '"similarity": "dot", "resamples": 7, "text": "raw", "without_overlap": ["stsb/dev", "sts12"], "batch_tokens": 5, '
+     '"attention": "eager", "dtype": "bfloat16"}', "2c26436900"),
     ('{"model": "minilm", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}', "fd8e105633"),
     ('{"model": "minilm", "prompt": "q: ", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}',
      "3063045c40"),
     ('{"model": "lexical:token-set", "protocols": "sts:own.csv", "columns": "sentence1=a,sentence2=b,score=c"}',
      "ce1eb14876"),
-]
-
-
-@pytest.mark.parametrize(("group", "digest"), IDS)
+])
 def test_a_job_keeps_its_id(here, group, digest):
     [job] = jobs_of(write({"defaults": {}, "eval": {"e": json.loads(group)}})).values()
     assert job.id.endswith(digest)
@@ -139,16 +133,13 @@ def test_what_goes_to_a_server_is_in_a_plan_and_in_the_digest(here):
 
 
 def test_values_of_set_are_read_back_as_they_were():
-    from stsbench.config import parse_yaml
-
     values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
               "i": "x: y", "j": 0.1}
     words = command_words({"set": values})
     assert words[::2] == ["--set"] * len(values)
     assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values
-    assert shlex.join(command_words({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
-        "--on --no-off --n 3 --list a,b"
-    )
+    words = command_words({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})
+    assert shlex.join(words) == "--on --no-off --n 3 --list a,b"
 
 
 def test_a_setting_may_name_another_training_a_teacher_say(here):
@@ -219,27 +210,18 @@ def test_the_count_is_that_of_the_jobs(place):
     assert job_count(plan, "") == len(expand(plan, "")) == 4 + 3 + 3 + 2 * (4 + 3 + 1 + 1)
 
 
-def shadow(folder):
-    """Files with the names of modules that any command imports."""
-    for name in ("tokenize", "click", "numpy", "socket", "pickle", "yaml", "json", "multiprocessing", "joblib", "torch"):
-        (folder / f"{name}.py").write_text("open('RAN', 'a').write(__name__)\nraise SystemExit(7)\n", "utf-8")
-
-
-def test_processes_that_a_command_spawns_look_for_none_there_either(cli, place, monkeypatch):
-    """As those of --processes, and joblib's."""
+def test_no_process_that_is_started_looks_for_a_module_in_the_working_folder(cli, place, monkeypatch):
+    """Neither those of --processes and joblib's, nor jobs, entries for the board, what they start in turn, and `python -m
+    stsbench` itself."""
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    environment = dict(os.environ)
     assert cli("list", "methods")[0] == 0
-    shadow(place)
+    for name in ("tokenize", "click", "numpy", "socket", "pickle", "yaml", "json", "multiprocessing", "joblib", "torch"):
+        (place / f"{name}.py").write_text("open('RAN', 'a').write(__name__)\nraise SystemExit(7)\n", "utf-8")
     spawned = multiprocessing.get_context("spawn").Process(target=os.getpid)
     spawned.start()
     spawned.join(60)
     assert spawned.exitcode == 0 and not Path("RAN").exists()
-
-
-def test_every_process_that_is_started_looks_for_no_module_in_the_working_folder(place):
-    """Jobs, entries for the board, what they start in turn, and `python -m stsbench` itself."""
-    shadow(place)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     for words in (*PROGRAM, "--version"), (sys.executable, "-m", "stsbench", "list", "protocols"):
         ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 0 and not Path("RAN").exists(), ended.stderr

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,19 +29,12 @@ from stsbench.extensions.jobs.state import checkpoints, is_done, job_lock, note_
 DONE = ("done", "")
 
 
-def six():
-    """Three trainings, two of which another one starts from, and an evaluation of each."""
-    return jobs_of(write({
-        "train": {
-            "a": training(seeds=[1, 2]),
-            "b": training(backbone="job:a", seeds=[1], max_steps=1),
-        },
+def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
+    """Three trainings, one of which starts from another, and its evaluation."""
+    jobs = jobs_of(write({
+        "train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=[1], max_steps=1)},
         "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
     }))
-
-
-def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
-    jobs = six()
     draw = random.Random(3)
     victim, log = draw.randrange(3), []
 
@@ -159,12 +153,8 @@ def test_two_calls_at_once_share_a_plan(here):
 
     jobs = jobs_of(write({"train": {"a": training(seeds=list(range(6)))}}))
     counting, logs = Counting(scripted(play)), ([], [])
-    ended = []
-    calls = [threading.Thread(target=lambda log=log: ended.append(run(jobs, counting, log))) for log in logs]
-    for call in calls:
-        call.start()
-    for call in calls:
-        call.join()
+    with ThreadPoolExecutor(2) as threads:
+        ended = list(threads.map(lambda log: run(jobs, counting, log), logs))
     assert ended == [dict.fromkeys(jobs, DONE)] * 2
     assert sorted(counting.started) == sorted(job.id for job in jobs.values())
     assert all(" in " in "".join(log) for log in logs)  # both did some
@@ -172,15 +162,14 @@ def test_two_calls_at_once_share_a_plan(here):
 
 def test_a_job_s_process_keeps_the_lock_when_its_worker_is_gone(here, start):
     (job,) = jobs_of(write({"train": {"a": training(max_steps=50)}})).values()
-    processes = []
     with job_lock(Path("out"), job) as lock:
         log = note_path(Path("out"), job, "log")
         log.touch()
-        processes.append(start(job.command(Path("out")), log, lock, place()))
+        process = start(job.command(Path("out")), log, lock, place())
     assert attempt(job, place(), start).how == "busy"  # the worker has let go of it
     assert standings([job], Path("out"))[job.id].where == "running"
-    processes[0].kill()
-    processes[0].wait()
+    process.kill()
+    process.wait()
     assert standings([job], Path("out"))[job.id].where in ("interrupted", "waiting")
     with job_lock(Path("out"), job) as lock:
         assert lock is not None and not is_done(job, Path("out"))

@@ -243,8 +243,6 @@ def test_the_paper_s_grid_is_there_by_name():
 
 RATES = {"training.learning_rate": {"low": 1e-6, "high": 1e-4, "log": True}}
 GRID = space_of_grid(["training.learning_rate=1e-5,3e-5"])
-
-
 OTHERS = {
     "space.training.learning_rate.1": lambda each: replace(each, space=space_of_grid(["training.learning_rate=1e-5,1e-9"])),
     "sampler": lambda each: replace(each, sampler="random", trials=2),
@@ -298,7 +296,7 @@ def study(folder, log):
     return Study("s", space, "random", 4, folder, storage=None, seed=1, prune=False, log=log)
 
 
-def test_a_journal_cut_anywhere_in_its_last_line_is_opened_without_it(tmp_path):
+def test_a_journal_cut_anywhere_in_its_last_line_is_opened_without_it_and_damage_elsewhere_is_named(tmp_path):
     whole = study(tmp_path, print)
     for score in (1.0, 2.0):
         whole.tell(whole.ask(1)[0], score, facts={"by": "a score"})
@@ -316,13 +314,7 @@ def test_a_journal_cut_anywhere_in_its_last_line_is_opened_without_it(tmp_path):
         again = []
         study(tmp_path, again.append)
         assert not again
-
-
-def test_a_journal_damaged_elsewhere_is_named_with_its_line(tmp_path):
-    study(tmp_path, print).ask(1)
-    journal = tmp_path / ".jobs" / "study.journal"
-    lines = journal.read_bytes().splitlines(keepends=True)
+    lines = content.splitlines(keepends=True)
     journal.write_bytes(b"".join([lines[0], lines[1][:-9], *lines[2:]]))
     with pytest.raises(StsbenchError, match=r"study.journal:2: not JSON: the file is damaged"):
         study(tmp_path, print)
-    assert json.loads(lines[0])

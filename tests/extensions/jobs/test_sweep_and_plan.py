@@ -1,8 +1,8 @@
 """`stsbench run` and `sweep`, `stsbench.run_plan` and `stsbench.sweep`: what commands and functions do by the same words,
 the objects and pictures given; entries for a board, and the plan of the board's own trainings."""
 
-import importlib.util
 import json
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +21,8 @@ from stsbench.extensions.jobs.plan import entry_runs, working_line
 from stsbench.extensions.jobs.plan_file import read_plan
 from stsbench.extensions.jobs.pool import LocalPool
 from stsbench.extensions.jobs.trials import figure
+from stsbench.leaderboard.command import leaderboard
 
-GRID = {"training.learning_rate": [1e-5, 1e-2]}
 SETTINGS = {"backbone.max_length": 16, "selection.every": 1, "training.batch_size": 10}
 
 
@@ -37,9 +37,9 @@ def by(monkeypatch):
 
 def swept(**more):
     pytest.importorskip("optuna")
-    options = {"grid": GRID, "backbone": "tiny", "data": "text.txt", "max_steps": 2, "settings": SETTINGS, "device": "cpu",
-               "dtype": "float32", "sample": True, "offline": True, "seed": 1, "seeds": 2, **more}
-    return stsbench.sweep("simcse", **options)
+    options = {"grid": {"training.learning_rate": [1e-5, 1e-2]}, "backbone": "tiny", "data": "text.txt", "max_steps": 2,
+               "settings": SETTINGS, "device": "cpu", "dtype": "float32", "seed": 1, "seeds": 2}
+    return stsbench.sweep("simcse", sample=True, offline=True, **options | more)
 
 
 def test_a_sweep_is_the_command_s(here, by, cli, capsys):
@@ -96,16 +96,13 @@ def write_trials(folder, trials, by="sts-b dev"):
     return [folder]
 
 
-def texts(drawing):
-    return [each.get_text() for each in drawing.axes[0].texts]
-
-
 def test_a_grid_of_two_keys_is_a_map_with_the_best_framed(tmp_path):
     scores = {(64, 1e-5): 70.0, (64, 3e-5): 72.125, (128, 1e-5): 69.5, (256, 3e-5): None, (256, 1e-5): 71.0}
     trials = [({"batch": batch, "rate": rate}, score) for (batch, rate), score in scores.items()]
     drawing = figure(write_trials(tmp_path, [*trials, ({"batch": 64, "rate": 1e-5}, 71.0)]))
     panel, bar = drawing.axes
-    assert texts(drawing) == ["70.50", "72.12", "69.50", "–", "71.00", "–"]  # row by row; equal values are averaged
+    # row by row; equal values are averaged
+    assert [each.get_text() for each in panel.texts] == ["70.50", "72.12", "69.50", "–", "71.00", "–"]
     assert [each.get_text() for each in panel.get_xticklabels()] == ["1e-05", "3e-05"]
     assert [each.get_text() for each in panel.get_yticklabels()] == ["64", "128", "256"]
     (frame,) = panel.patches
@@ -148,19 +145,13 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     monkeypatch.setattr(plan_module.subprocess, "run", lambda words, **_: called.append(words) or type("R", (), {
         "returncode": 0, "stdout": "x\ny\n", "stderr": ""})())
     assert plan_module.add_to_board(runs, Path("out"), Path("b"), log.append) == 0 and log[-1] == "mine: 2 records added"
-    from stsbench.leaderboard.command import leaderboard
-
-    context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][6:], jobs)))
     records = tuple(job.folder(Path("out")) for job in jobs[1:])
+    for folder in records:
+        folder.mkdir(parents=True, exist_ok=True)
+    context = leaderboard.commands["add"].make_context("add", list(called[0][6:]))
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
         "runs": records, "slug": "mine", "board": Path("b"), "flag": ("dev-selected",), **stated,
     }
-
-
-def _existing(words, jobs):
-    for job in jobs:
-        job.folder(Path("out")).mkdir(parents=True, exist_ok=True)
-    return words
 
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -177,14 +168,12 @@ def test_every_entry_of_the_board_is_in_the_zoo():
 
 
 def test_documents_begin_at_titles():
-    spec = importlib.util.spec_from_file_location("wiki_documents", ROOT / "benchmarks" / "wiki_documents.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    documents = runpy.run_path(str(ROOT / "benchmarks" / "wiki_documents.py"))["documents"]
     lines = [
         "Red boats", "They float.", "History", "Nobody knows more than that.", "a small word", "It stands here.",
         "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title",
     ]
-    assert module.documents(lines) == [lines[:2], lines[2:]]
+    assert documents(lines) == [lines[:2], lines[2:]]
 
 
 def test_in_a_notebook_a_line_says_what_is_worked_on_and_is_gone_at_the_end(monkeypatch, capsys):

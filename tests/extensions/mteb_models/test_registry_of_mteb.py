@@ -233,10 +233,9 @@ def test_the_revision_is_the_one_that_mteb_pins_unless_another_is_asked_for(hub)
     for encoder, commit in ((pinned, meta.revision), (main, "2" * 40)):
         theirs = library.SentenceTransformer(str(snapshots / commit), device="cpu", local_files_only=True)
         np.testing.assert_allclose(encoder.encode(TEXTS), theirs.encode(TEXTS, prompt=PROMPTS["STS"]), atol=2e-6)
-    with pytest.raises(NotOnThisMachineError, match="not in the Hub cache, and --offline forbids"):
-        load_encoder(f"mteb:{meta.name}", **LOCAL, revision="3" * 40)
-    with pytest.raises(NotOnThisMachineError, match="not in the Hub cache, and --offline forbids"):
-        load_encoder("mteb:intfloat/e5-small", **LOCAL)
+    for name, more in ((meta.name, {"revision": "3" * 40}), ("intfloat/e5-small", {})):
+        with pytest.raises(NotOnThisMachineError, match="not in the Hub cache, and --offline forbids"):
+            load_encoder(f"mteb:{name}", **LOCAL, **more)
 
 
 def test_every_protocol_measures_it_and_its_records_name_one_encoder(model, tmp_path, cli):
@@ -266,9 +265,8 @@ def test_our_protocols_mteb_s_and_mteb_itself_agree(name, tmp_path, monkeypatch)
         meta = entry(folder, like)
         direct = meta.load_model(device="cpu")
         similar, retrieved = scores_of_mteb(package, direct, [similarity_task(), retrieval_task()])
-    asked = {"device": "cpu", "offline": True, "trust_remote_code": True}
     with registered(meta) as model:
-        encoder = load_encoder(model, **asked)
+        encoder = load_encoder(model, **LOCAL, trust_remote_code=True)
     data = dict(zip(("queries", "corpus", "relevant_docs"), judged(), strict=True))
     own = stsbench.evaluate(encoder, sts=[*zip(*scored_pairs(), strict=True)], retrieval=data, resamples=0, no_cache=True)
     assert not own.failures
@@ -277,7 +275,6 @@ def test_our_protocols_mteb_s_and_mteb_itself_agree(name, tmp_path, monkeypatch)
     expected = {"mrr": retrieved["mrr_at_1000"], **{f"recall@{k}": retrieved[f"recall_at_{k}"] for k in (1, 5, 10)}}
     for key, value in got.items():  # mteb rounds all but MRR to five digits
         assert round(value / 100, 5) == round(expected[key], 5), key
-
     for task, scores in ((similarity_task(), similar), (retrieval_task(), retrieved)) if name in ("gemma3", "jina") else ():
         monkeypatch.setattr(MtebProtocol, "_task", lambda self, mteb, name, task=task: task)
         monkeypatch.setattr(type(task), "load_data", lambda self, *arguments, **more: None)

@@ -2,7 +2,6 @@
 by nothing. B is made by transformers and numpy alone, text by text. Two ways to compute one encoder are equal. The commands
 say what the functions say, end by an exit code for CI, and write JSON, a page or a canary of vectors."""
 
-import copy
 import json
 import shutil
 from functools import cache
@@ -19,7 +18,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModel, AutoTokenizer
 
 import stsbench
-from stsbench.encoders.load import load_encoder
+from stsbench import load_encoder
 from stsbench.errors import DegenerateError
 from stsbench.extensions.parity.canary import check_canary, make_canary
 from stsbench.extensions.parity.measures import Scores, cosines, stretched, turned
@@ -29,21 +28,19 @@ from stsbench.metrics.paired import Difference
 
 PROMPT = "query: "
 LIMIT = 90
-LONG = {"max_position_embeddings": 520}
 
 
 def bert(folder, *modules, limit=LIMIT, **settings):
     """A folder of sentence-transformers: a tiny BERT, mean pooling, Normalize."""
-    behind = modules or (normalize(),)
-    return declare(transformer(folder, **LONG), pooling("mean"), *behind, limit=limit, settings=settings or None)
+    model, behind = transformer(folder, max_position_embeddings=520), modules or (normalize(),)
+    return declare(model, pooling("mean"), *behind, limit=limit, settings=settings or None)
 
 
 class Naive:
     """transformers' own pass, a text at a time."""
 
     def __init__(self, folder, limit=LIMIT, prompt="", **changes):
-        """changes: pool, head (of (d,) to (k,)), lower, drop_first, model, reads (of the
-        tokenizer's call)."""
+        """changes: pool, head (of (d,) to (k,)), lower, drop_first, model, reads (of the tokenizer's call)."""
         self.model = changes.get("model") or AutoModel.from_pretrained(folder).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.limit, self.prompt, self.changes = limit, prompt, changes
@@ -81,11 +78,6 @@ def moved_weights(folder, target, by=0.05):
 
     weights(target / "model.safetensors", edit)
     return target
-
-
-def quantised(folder):
-    model = AutoModel.from_pretrained(folder).eval()
-    return torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
 
 
 PROBE = ["", *(TEXTS[kind][1] for kind in ("short", "sentence", "case", "special tokens")), *TEXTS["long"][:2]]
@@ -162,16 +154,17 @@ def test_another_tokenizer(homes, tmp_path):
 
 
 def test_a_missing_bos(homes):
-    asked = {"a_options": {"pooler": "last"}}
     naive = Naive(homes["llama"], 1024, drop_first=True, pool=lambda states: states[-1], head=lambda vector: vector)
     texts = [text for text in PROBE if text.strip()]
-    result = parity(homes["llama"], naive, texts=texts, **asked)
+    result = parity(homes["llama"], naive, texts=texts, a_options={"pooler": "last"})
     assert result.causes == ("<s> before a text is missing",)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_int8(homes):
-    causes, _ = told(homes["plain"], Naive(homes["plain"], model=quantised(homes["plain"])))
+    plain = AutoModel.from_pretrained(homes["plain"]).eval()
+    model = torch.ao.quantization.quantize_dynamic(plain, {torch.nn.Linear}, dtype=torch.qint8)
+    causes, _ = told(homes["plain"], Naive(homes["plain"], model=model))
     assert list(causes) == ["precision"] and causes["precision"].startswith("consistent with: int8 weights")
 
 

@@ -168,20 +168,6 @@ def test_texts_cover_neither_one_another_nor_leave_the_picture(tmp_path):
         assert_apart(losses_drawn(texts, [losses_of(text) for text in texts]), slack=1, ticks=True)
 
 
-def test_logs_that_do_not_belong_together_or_lack_their_start_are_one_line(tmp_path):
-    assert len(write_run(tmp_path / "begun", until=4, dev=None)) == 1
-    with pytest.raises(StsbenchError, match=r"log\.jsonl has no logged step yet"):
-        training.figure([tmp_path / "begun"])
-    write_run(tmp_path / "apart" / "seed-1", every=7, dev=None)
-    write_run(tmp_path / "apart" / "seed-2", every=7, dev=50)
-    with pytest.raises(StsbenchError, match="not every seed has logged dev:sts-b dev in stage main"):
-        training.figure([tmp_path / "apart"])
-    log = (tmp_path / "apart" / "seed-1" / "log.jsonl").read_text().partition("\n")[2]
-    (tmp_path / "apart" / "seed-1" / "log.jsonl").write_text(log)
-    with pytest.raises(StsbenchError, match="has lines of stage main but not its start"):
-        training.figure([tmp_path / "apart" / "seed-1"])
-
-
 def test_a_loss_that_became_nan_is_drawn_up_to_there(tmp_path):
     write_run(tmp_path, dev=None)
     path = tmp_path / "log.jsonl"

@@ -8,10 +8,9 @@ import pytest
 from clirun import cli  # noqa: F401
 from tiny_models import add_modules, build
 
-from stsbench.encoders.load import load_encoder
+from stsbench import evaluate, load_encoder
 from stsbench.encoders.transformer import parts
 from stsbench.errors import EncoderError
-from stsbench.evaluation.api import evaluate
 from stsbench.extensions.prompt_study import prompts
 from stsbench.extensions.prompt_study.prompts import PromptScore, PromptScores, measure_prompts, read_prompts
 
@@ -26,17 +25,13 @@ def made(folder, tmp_path_factory):
     return measure_prompts(load_encoder(folder, pooler="mean"), PROMPTS, tasks="STS-B", output=out, **HOW), out
 
 
-def scored(folder, **how):
-    result = evaluate(str(folder), pooler="mean", protocol="sts:all", tasks="STS-B", **HOW, **how)
-    return next(row for row in result.rows if row.metric == "spearman" and row.aggregation == "all")
-
-
 def test_scores_are_those_of_evaluate_behind_the_same_prompt(folder, made):
     scores = {(score.kind, score.prompt): score for score in made[0].scores}
     kinds = [("default", ""), ("no prompt", ""), ("neutral prompt", "text: "), *(("prompt", text) for text in PROMPTS)]
     assert list(scores) == kinds
     for kind, prompt in (("default", None), ("neutral prompt", "text: "), ("prompt", PROMPTS[1])):
-        row = scored(folder, prompt=prompt)
+        rows = evaluate(str(folder), pooler="mean", protocol="sts:all", tasks="STS-B", prompt=prompt, **HOW).rows
+        row = next(row for row in rows if row.metric == "spearman" and row.aggregation == "all")
         score = scores[kind, prompt or ""]
         assert (score.value, score.low, score.high, score.n) == (row.value, row.low, row.high, 42)
     assert len({score.fingerprint for score in made[0].scores}) == 5  # this model has no prompt of its own

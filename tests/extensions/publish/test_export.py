@@ -15,7 +15,7 @@ from clirun import cli, contents, measured, place  # noqa: F401
 from huggingface_hub import ModelCard
 from live_models import by_hand, inference
 from mteb_run import SIZE, run, vectors  # noqa: F401  a fixture
-from prompted import PLAIN, models, rich, with_prompt
+from prompted import PLAIN, models, rich, with_prompt  # noqa: F401
 from run_edits import edit, put_beside
 from tiny_models import build, sentences
 from transformers import AutoModel, AutoTokenizer
@@ -100,17 +100,6 @@ def test_mteb_reads_what_is_written(run, tmp_path):
         assert result.scores["test"][0]["spearman"] == pytest.approx(rows["spearman"], abs=1e-6)
 
 
-def changed(record, **parts):
-    """The record with other fields in its data or its encoder's spec."""
-    copy = record.model_copy(deep=True)
-    for key, value in parts.items():
-        if key == "fitted_on":
-            copy.encoder.spec[key] = value
-        else:
-            setattr(copy.data, key, value)
-    return copy
-
-
 def test_each_reason(run):
     [(_, record)] = load_records(run)
     for parts, revision, reason in (
@@ -122,8 +111,11 @@ def test_each_reason(run):
         ({}, "another", "another revision"),
         ({"id": "mteb:BIOSSES", "text_version": "own", "known": False, "n": 0}, "theirs", None),
     ):
-        result = {"dataset_revision": revision or entry("stsb/test", "raw").hub.revision}
-        why = why_not_mteb(changed(record, **parts), result)
+        changed = record.model_copy(deep=True)
+        changed.encoder.spec |= {"fitted_on": parts.pop("fitted_on", None)}
+        for key, value in parts.items():
+            setattr(changed.data, key, value)
+        why = why_not_mteb(changed, {"dataset_revision": revision or entry("stsb/test", "raw").hub.revision})
         assert (why is None) if reason is None else (reason in why and "\n" not in why)
 
 
@@ -170,10 +162,9 @@ def test_a_task_of_the_hub_is_exported_as_mteb_named_it(tmp_path, monkeypatch):
     assert left_out == {} and json.loads(files[0].read_text())["task_name"] == task.metadata.name
 
 
-__all__ = ["models", "rich"]
 TEXTS = [*sentences(6), "", "a cat", "the cat " * 25]  # the last one is longer than 64 tokens
-PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
-RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
+RECIPE = Recipe(name="tiny-run", method="simcse", backbone={"model": "/home/me/models/tiny"},
+                data={"file": "/data/x/text.txt"})
 SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
 
 
@@ -220,11 +211,17 @@ def test_padded_to_a_length_they_say_so(tmp_path):
     assert all(np.abs(some - want).max() < 1e-5 for some in vectors)
 
 
-def test_transformers_alone_lacks_a_learned_pooler():
+def test_it_says_that_transformers_lacks_a_learned_pooler_which_stage_it_is_and_what_it_went_on_from():
     card = model_card(RECIPE, {**SAID, "pooler": "text_cnn"})
     assert card.count("```python") == 2 and "All three" not in card
     assert "With transformers alone there are no sentence vectors" in card
     assert f"needs stsbench installed for the {KINDS['text_cnn'].title}, and trust_remote_code=True" in card
+    earlier = {"stage": "first", "step": 12, "run": "one", "recipe": "toy", "seed": 42, "weights": "ab12", "from": None,
+               "differs": {"stages.first.training.epochs": 2.0}}
+    card = model_card(RECIPE, {**SAID, "stage": "second", "from": earlier, "adapter": True})
+    assert "second alone" in card and "merged into its weights before the training" in card
+    assert "| went on from | the end of stage first (step 12) of the run one, recipe toy, seed 42, weights" in card
+    assert "stages.first.training.epochs 2.0" in card
 
 
 def test_three_snippets_give_the_vectors_of_a_prompted_encoder(models, tmp_path):
@@ -242,15 +239,6 @@ def test_the_prompt_is_described(rich):
                 "positions before the text | 5", "learned words | 8 embeddings in the template", "head | a masked LM"):
         assert f"| {row}" in card, card
     assert "the vector of the template alone is subtracted, at its positions around a text of as many tokens" in card
-
-
-def test_it_says_which_stage_and_what_it_went_on_from():
-    earlier = {"stage": "first", "step": 12, "run": "one", "recipe": "toy", "seed": 42, "weights": "ab12", "from": None,
-               "differs": {"stages.first.training.epochs": 2.0}}
-    card = model_card(RECIPE, {**SAID, "stage": "second", "from": earlier, "adapter": True})
-    assert "second alone" in card and "merged into its weights before the training" in card
-    assert "| went on from | the end of stage first (step 12) of the run one, recipe toy, seed 42, weights" in card
-    assert "stages.first.training.epochs 2.0" in card
 
 
 def test_it_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):

@@ -19,12 +19,12 @@ from mteb_run import hub_file, vectors
 from prompted import models, rich  # noqa: F401  fixtures
 from run_edits import edit, put_beside, rows_of
 
+from stsbench import evaluate, load_encoder
 from stsbench.data.fetch.mteb import undisturbed
 from stsbench.data.sets.catalog import entry
-from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api
-from stsbench.evaluation.api import EvalOptions, evaluate
+from stsbench.evaluation.api import EvalOptions
 from stsbench.evaluation.rescore import score_again
 from stsbench.evaluation.tables import interval
 from stsbench.extensions.publish import model_card
@@ -35,7 +35,6 @@ from stsbench.wording import without_paths
 PLAIN = {"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"}  # not x 100
 
 HUB_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # the Hub's own check, as mteb's issue 1111 quotes it
-FIRST = ("spearman", "all", None)  # whose intervals a table of several tasks has
 NOT_COMPARABLE = "sample data: not comparable with published numbers"
 
 
@@ -65,10 +64,6 @@ def small(tmp_path_factory):
     """One task alone."""
     folder = tmp_path_factory.mktemp("small") / "run"
     return evaluate(vectors, output=folder, protocols=["retrieval"], sample=True, resamples=0, no_cache=True).folder
-
-
-def merged(target, first, *others):
-    return put_beside(shutil.copytree(first, target), *others)
 
 
 def loaded(folder):
@@ -129,7 +124,8 @@ def test_the_page_says_what_a_stranger_must_know(run, result):
     for row in result.summaries:
         assert row.task == "Avg-full" or f" {row.value:.2f} |" in page
     rows = [row for row in (*result.rows, *result.summaries) if row.low is not None]
-    assert all(f" {interval(row)} |" in page for row in rows if (row.metric, row.aggregation, row.subset) == FIRST)
+    first = [row for row in rows if (row.metric, row.aggregation, row.subset) == ("spearman", "all", None)]
+    assert all(f" {interval(row)} |" in page for row in first)  # as a table of several tasks has them
     assert any((row.metric, row.aggregation, row.task) == ("spearman", "all", "Avg") for row in rows)
     assert "The STS average" not in page
     # what gave no score is said
@@ -144,7 +140,7 @@ def test_two_measurements_of_one_set_stay_two(run, tmp_path):
     """Cosine and dot product in one folder: the same protocol, data and metric names."""
     options = {"sample": True, "resamples": 0, "no_cache": True}
     dot = evaluate(vectors, output=tmp_path / "dot", protocols=["sts"], similarity="dot", **options)
-    both = merged(tmp_path / "both", run, dot.folder)
+    both = put_beside(shutil.copytree(run, tmp_path / "both"), dot.folder)
     export_card(both, tmp_path / "out", "model-card")
     results = loaded(tmp_path / "out")
     assert len(results) == len(stored(both)) + 24
@@ -240,17 +236,15 @@ def test_test_texts_in_the_training_texts_are_counted(result):
     assert "that never saw the test texts: this one was trained on" not in page
 
 
-@pytest.mark.parametrize(
-    ("n", "overlap", "type", "said"),
-    [
-        (1379, [], "senteval-stsb-test", "SentEval's text"),
-        (1300, ["stsb/train"], "senteval-stsb-test-part",
-         "SentEval's text; without the pairs that share a sentence with stsb/train")])
+@pytest.mark.parametrize(("n", "overlap", "type", "said"), [
+    (1379, [], "senteval-stsb-test", ""),
+    (1300, ["stsb/train"], "senteval-stsb-test-part", "; without the pairs that share a sentence with stsb/train"),
+])
 def test_senteval_s_text_is_no_data_set_of_the_hub(result, n, overlap, type, said):
     [record] = of_sts(result, "STS-B").records
     record.data.text_version, record.data.n, record.protocol.settings["without_overlap"] = "senteval", n, overlap
-    for each in card_data(result).eval_results:
-        assert (each.dataset_type, each.dataset_revision, each.dataset_name) == (type, None, f"STS-B ({said})")
+    names = {(each.dataset_type, each.dataset_revision, each.dataset_name) for each in card_data(result).eval_results}
+    assert names == {(type, None, f"STS-B (SentEval's text{said})")}
     page = card(result)
     assert ("were left out" in page) is bool(overlap) and "SentEval's text is tokenised" in page and "sample" not in page
 

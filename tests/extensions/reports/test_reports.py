@@ -190,7 +190,5 @@ def test_the_page_has_what_the_command_prints(monkeypatch):
 
 
 if __name__ == "__main__":
-    def renewed(match: re.Match[str]) -> str:
-        return f"{match['a']} {match['b']} -->\n{quoted(match['a'], match['b'])}"
-
-    PAGE.write_text(REPORT.sub(renewed, PAGE.read_text("utf-8")), "utf-8")
+    page = REPORT.sub(lambda each: f"{each['a']} {each['b']} -->\n{quoted(each['a'], each['b'])}", PAGE.read_text("utf-8"))
+    PAGE.write_text(page, "utf-8")

@@ -1,6 +1,5 @@
 """Sets from their authors' repositories: a server on this machine in the place of GitHub, with texts of our own."""
 
-import csv
 import hashlib
 import io
 import json
@@ -12,23 +11,15 @@ import pytest
 from answers import answering
 from clirun import cli, place  # noqa: F401  fixtures
 
-from stsbench import evaluate
+from stsbench import evaluate, load_records
 from stsbench.data.sets.catalog import LANGUAGES, entries
 from stsbench.errors import DataError
-from stsbench.evaluation.run_file import load_records
 from stsbench.extensions.repositories import sources as room
 from stsbench.extensions.repositories.sources import SHAPES, sources
 
 
-def _csv(rows, delimiter=",", **options):
-    stream = io.StringIO(newline="")
-    csv.writer(stream, delimiter=delimiter, lineterminator="\n", **options).writerows(rows)
-    return stream.getvalue().encode()
-
-
 def _zipped(name, content):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
         archive.writestr(name, content)
     return stream.getvalue()
 
@@ -36,8 +27,8 @@ def _zipped(name, content):
 PAIR = {"sentence1": "Rain, in May.", "sentence2": "It rains.", "score": 3.5}
 CHOICE = {"anchor": "Not wet.", "positive": "Dry.", "negative_1": "Not dry.", "negative_2": "Wet."}
 FILES = {
-    "columns": (_csv([["Rain, in May.", "It rains.", "3.5"]]), PAIR),
-    "semrel": (b"\xef\xbb\xbf" + _csv([["Text", "Score", "PairID"], ["Rain, in May. \nIt rains.", "3.5", "x"]]), PAIR),
+    "columns": (b'"Rain, in May.",It rains.,3.5\n', PAIR),
+    "semrel": (b'\xef\xbb\xbfText,Score,PairID\n"Rain, in May. \nIt rains.",3.5,x\n', PAIR),
     "jsts": (json.dumps({"sentence1": "Rain, in May.", "sentence2": "It rains.", "label": 3.5}).encode(), PAIR),
     "korsts": (b"genre\tscore\tsentence1\tsentence2\nnews\t3.5\t\"Rain, in May.\tIt rains.\n",
                {**PAIR, "sentence1": '"Rain, in May.'}),
@@ -54,9 +45,9 @@ def test_a_shape_is_read_into_rows(shape):
     assert list(SHAPES[shape](content)) == [row]
 
 
-def _source(content=FILES["semrel"][0], **changes):
-    file = ("Track B/x.csv", hashlib.sha256(content).hexdigest())
-    return replace(sources()["semrel"], files={"afr": file, "tel": file}, rows=2, **changes)
+def _source(rows=2):
+    file = ("Track B/x.csv", hashlib.sha256(FILES["semrel"][0]).hexdigest())
+    return replace(sources()["semrel"], files={"afr": file, "tel": file}, rows=rows)
 
 
 def test_a_set_is_fetched_once_at_its_commit_and_stays_where_fetching_it_again_fails(tmp_path):
@@ -71,14 +62,12 @@ def test_a_set_is_fetched_once_at_its_commit_and_stays_where_fetching_it_again_f
     assert [json.loads(line) for line in (source.path(tmp_path) / "tel.jsonl").read_text("utf-8").splitlines()] == [PAIR]
 
 
-@pytest.mark.parametrize(("content", "changes", "message"), [
-    (b"other", {}, "its sha256 differs"),
-    (FILES["semrel"][0], {"rows": 3}, "2 rows in its files, not 3"),
+@pytest.mark.parametrize(("content", "rows", "message"), [
+    (b"other", 2, "its sha256 differs"), (FILES["semrel"][0], 3, "2 rows in its files, not 3"),
 ])
-def test_another_file_leaves_nothing(tmp_path, content, changes, message):
-    source = replace(_source(), **changes)
+def test_another_file_leaves_nothing(tmp_path, content, rows, message):
     with answering(lambda _: content) as host, pytest.raises(DataError, match=message):
-        source.fetch(tmp_path, host=host)
+        _source(rows).fetch(tmp_path, host=host)
     assert not (tmp_path / "repositories").exists() and not list(tmp_path.glob(".unpack-*"))
 
 

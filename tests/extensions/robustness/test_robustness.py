@@ -150,10 +150,8 @@ def test_every_setting_changes_what_it_should(place):
     write_pairs(place, pairs(30))
 
     def scores(**settings):
-        output = f"run-{len(list(place.iterdir()))}"
         chosen = {f"robustness.{key}": value for key, value in settings.items()}
-        result = evaluate("lexical:token-set", output=output, protocol="robustness:pairs:p.tsv", resamples=0,
-                          settings=chosen)
+        result = evaluate("lexical:token-set", protocol="robustness:pairs:p.tsv", resamples=0, settings=chosen)
         return {key: (row.value, row.n) for key, row in by_key(result).items()}
 
     plain = scores()
@@ -164,9 +162,6 @@ def test_every_setting_changes_what_it_should(place):
     assert {subset for subset, _ in few} == {None, "typo", "negation"} and few[None, "spearman"] == plain[None, "spearman"]
     assert few["typo", "drop"][1] == round(plain["typo", "drop"][1] / 2)
     assert scores(similarity="dot")[None, "spearman"] != plain[None, "spearman"]
-
-
-def test_another_set_is_edited_where_that_is_asked_for():
     (part,), _ = plan(["robustness"], None, {"robustness": {"source": "sts14/test"}})
     assert part.tasks == {"STS14": "sts14/test"}
 
@@ -210,21 +205,17 @@ COLOURS = ("blue", "green", "yellow", "purple", "pink")
 CITIES = [city for city in NAMES["Paris"] if city != "Paris"]
 CASES = {  # rule -> text -> everything that it may become
     "negation": {
-        "A dog is running.": {"A dog is not running."},
-        "Dogs can swim": {"Dogs can not swim"},
+        "A dog is running.": {"A dog is not running."}, "Dogs can swim": {"Dogs can not swim"},
         "He has eaten and has walked": {"He has eaten and has not walked"},  # eaten is not known to be a participle
         "The man who is old was there.": {"The man who is old was not there."},
-        "It is not raining.": {"It is raining."},
+        "It is not raining.": {"It is raining."}, "Don't run!": {"Do run!"}, "You don 't have to .": {"You do have to ."},
         "He can't and won't.": {"He can and won't.", "He can't and will."},
-        "You don 't have to .": {"You do have to ."},
-        "Don't run!": {"Do run!"},
         "Nobody is here.": set(), "A can of beer": set(), "Is it?": set(), "He has a dog": set(), "He runs.": set(),
         "not only": set(), "": set(),
     },
     "entity": {
-        "A man hugs a woman.": set(), "It rains.": set(),
+        "A man hugs a woman.": set(), "It rains.": set(), "A boy": {"A girl"},
         "A man and the man's son": {"A woman and the woman's son"},
-        "A boy": {"A girl"},
     },
     "name": {"She saw Paris": {f"She saw {city}" for city in CITIES},
              "syria 's war": {f"{edit_of.lower()} 's war" for edit_of in NAMES["Syria"] if edit_of != "Syria"},
@@ -238,8 +229,7 @@ CASES = {  # rule -> text -> everything that it may become
         "A dog sits behind a cat": {"A cat sits behind a dog"},
         "An egg lies near a dog": {"A dog lies near an egg"},
         "John met Mary": set(), "A dog and a cat sleep.": set(), "A dog sees a dog.": set(), "It rains.": set(),
-        "From Paris to London": {"From London to Paris"},
-        "up from 5 to 7": {"up from 7 to 5"},
+        "From Paris to London": {"From London to Paris"}, "up from 5 to 7": {"up from 7 to 5"},
     },
     "quantifier": {"At least ten men left.": {"At most ten men left."}, "all men": {"some men", "no men"},
                    "a few men": {"many men"}, "not at all": set()},

@@ -15,12 +15,8 @@ from datasets import Dataset, DatasetDict
 from foreign_trainer import LOSSES, NEVER, TEXTS, features_of, loaded, place, sentence_transformer  # noqa: F401
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses
-from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Normalize
-from training_runs import (  # noqa: F401
-    no_pinned_memory,
-    one_thread,
-)
+from training_runs import no_pinned_memory, one_thread  # noqa: F401
 
 from stsbench import as_sentence_transformers_loss, methods
 from stsbench.errors import StsbenchError, StsbenchWarning
@@ -85,9 +81,8 @@ def test_a_modifier_has_the_same_effect_as_around_the_library_s_own_loss(loaded,
         columns = [texts[1:] + texts[:1] for texts in columns]
 
 
-READ_VECTORS_ALONE = {  # all other methods have heads, second encoders or terms of tokens
-    "sbert-sts", "cosent", "angle", "distil", "simcse-crop",
-}
+# all other methods have heads, second encoders or terms of tokens
+READ_VECTORS_ALONE = {"sbert-sts", "cosent", "angle", "distil", "simcse-crop"}
 ROWS = {"triplets.csv": ((FIRST, SECOND, THIRD), None), "pairs.tsv": ((FIRST, SECOND), CLASSES),
         "scores.tsv": ((FIRST, SECOND), SCORES), None: ((FIRST,), None)}
 
@@ -214,38 +209,28 @@ def test_what_wraps_the_transformer_otherwise_is_named(loaded, no_accelerator):
         loss(features_of(model, FIRST, SECOND), SCORES)
 
 
-STEPS, STOPPED = 4, 2
+STEPS = 4
 RESUMED_TEXTS = tiny_models.sentences(48, longest=8, seed=3)
-COLUMNS = {
-    None: {"sentence": RESUMED_TEXTS[:24]},
-    "scores.tsv": {"first": RESUMED_TEXTS[:24], "second": RESUMED_TEXTS[24:], "score": [row % 6 / 1.0 for row in range(24)]},
-}
+PLAIN = {"sentence": RESUMED_TEXTS[:24]}
+SCORED = {"first": RESUMED_TEXTS[:24], "second": RESUMED_TEXTS[24:], "score": [row % 6 / 1.0 for row in range(24)]}
 # torch's dropout, and the evaluation in between, as users have them
 ARGUMENTS = {
-    "max_steps": STEPS, "learning_rate": 1e-3, "per_device_train_batch_size": 6, "save_strategy": "steps",
-    "save_steps": STOPPED, "report_to": "none", "use_cpu": True, "disable_tqdm": True, "logging_steps": 1,
-    "eval_strategy": "steps", "eval_steps": 3,
+    "max_steps": STEPS, "learning_rate": 1e-3, "per_device_train_batch_size": 6, "save_strategy": "steps", "save_steps": 2,
+    "report_to": "none", "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "eval_strategy": "steps",
+    "eval_steps": 3,
 }
 
 
 def trained(model, loss, data, folder, resumed=None, **arguments):
     """Losses of the steps, training and evaluation, and all weights at the end."""
     torch.manual_seed(11 if resumed else 5)  # what a process did before: the trainer seeds itself where it is made
-    trainer = SentenceTransformerTrainer(
-        model, SentenceTransformerTrainingArguments(str(folder), **{**ARGUMENTS, **arguments}), data, data, loss=loss
-    )
+    settings = SentenceTransformerTrainingArguments(str(folder), **{**ARGUMENTS, **arguments})
+    trainer = SentenceTransformerTrainer(model, settings, data, data, loss=loss)
     trainer.train(resume_from_checkpoint=resumed)
     losses = {(line["step"], name): line[name] for line in trainer.state.log_history for name in ("loss", "eval_loss")
               if name in line}
     parts = loss.values() if isinstance(loss, dict) else [loss]
     return losses, [part.state_dict() for part in parts]
-
-
-def assert_equal(one, other):
-    assert one[0] == other[0] and len(one[0]) >= STEPS
-    for first, second in zip(one[1], other[1], strict=True):
-        assert first.keys() == second.keys()
-        assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 def test_every_method_has_a_case():
@@ -254,38 +239,40 @@ def test_every_method_has_a_case():
 
 def test_a_resumed_training_is_the_one_that_was_not_stopped(loaded, tmp_path):
     """Three methods and a loss of the library's own, by data set, one of them late, one in a modifier, one with a queue."""
-    data = DatasetDict(first=Dataset.from_dict(COLUMNS[None]), second=Dataset.from_dict(COLUMNS["scores.tsv"]),
-                       third=Dataset.from_dict(COLUMNS[None]), fourth=Dataset.from_dict(COLUMNS[None]))
+    plain, scored = Dataset.from_dict(PLAIN), Dataset.from_dict(SCORED)
+    data = DatasetDict(first=plain, second=scored, third=plain, fourth=plain)
     crop = methods.SimCSE(view="crop", rate=0.4, head="none", queue=None)
 
     def made():
         model = loaded("mean")
         model[0].model.pooler.requires_grad_(False)
         return model, {
-            "second": CoSENTLoss(model), "third": as_sentence_transformers_loss("tsdae", model),
+            "second": losses.CoSENTLoss(model), "third": as_sentence_transformers_loss("tsdae", model),
             "fourth": as_sentence_transformers_loss(methods.ESimCSE(head="none"), model),
-            "first": MatryoshkaLoss(model, as_sentence_transformers_loss(crop, model), [32, 8], n_dims_per_step=1),
+            "first": losses.MatryoshkaLoss(model, as_sentence_transformers_loss(crop, model), [32, 8], n_dims_per_step=1),
         }
 
     arguments = {"gradient_accumulation_steps": 2, "multi_dataset_batch_sampler": "proportional"}
-    whole = trained(*made(), data, tmp_path / "whole", **arguments)
+    measured, weights = trained(*made(), data, tmp_path / "whole", **arguments)
     folder = shutil.move(tmp_path / "whole/checkpoint-2", tmp_path / "elsewhere")
-    assert_equal(trained(*made(), data, tmp_path / "other", str(folder), **arguments), whole)
+    again, resumed = trained(*made(), data, tmp_path / "other", str(folder), **arguments)
+    assert again == measured and len(again) >= STEPS
+    for first, second in zip(resumed, weights, strict=True):
+        assert first.keys() == second.keys()
+        assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 def test_a_checkpoint_that_would_not_give_the_same_training_is_refused(loaded, tmp_path):
-    data = Dataset.from_dict(COLUMNS[None])
+    data = Dataset.from_dict(PLAIN)
 
     def resumed(options, folder, **more):
         model = loaded()
         return trained(model, as_sentence_transformers_loss(options, model, **more), data, tmp_path / "x", str(folder))
 
-    model = loaded()
-    trained(model, as_sentence_transformers_loss("simcse", model), data, tmp_path / "whole", max_steps=2, eval_strategy="no")
-    folder = tmp_path / "whole/checkpoint-2"
-    for options, more, what in (
-        ("simcse", {"seed": 1}, "seed 42"), (methods.SimCSE(temperature=0.1), {}, r"temperature 0\.05"),
-    ):
+    model, folder = loaded(), tmp_path / "whole/checkpoint-2"
+    trained(model, as_sentence_transformers_loss("simcse", model), data, folder.parent, max_steps=2, eval_strategy="no")
+    other = methods.SimCSE(temperature=0.1)
+    for options, more, what in (("simcse", {"seed": 1}, "seed 42"), (other, {}, r"temperature 0\.05")):
         with pytest.raises(StsbenchError, match=f"^the checkpoint is of a loss with {what}, and this one is not: make"):
             resumed(options, folder, **more)
     for name in ("optimizer.pt", "scheduler.pt"):

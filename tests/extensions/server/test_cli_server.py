@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from clirun import cli, evaluate, fails, place, record  # noqa: F401
+from clirun import cli, contents, evaluate, fails, place, record  # noqa: F401
 from embedding_server import changed, hashed, quick, server, serving, status  # noqa: F401 - fixtures
 
 import stsbench
 from stsbench import load_encoder
 from stsbench.errors import EncoderError
-from stsbench.extensions.server.address import Address, choose_address, choose_proxy, without_secrets
+from stsbench.extensions.server.address import Address, choose_proxy, without_secrets
 from stsbench.registry import names
 
 pytest.importorskip("openai")
@@ -56,7 +56,6 @@ def test_scores_are_those_of_the_same_vectors(server, evaluate, monkeypatch):
     assert spent["tokens"] == words and spent["cost"] == pytest.approx(words * 2e-5) and spent["price"] == 20
     assert f"openai:hash: {spent['requests']} requests, {words:,} tokens, cost {spent['cost']:.6g} at 20 a million" in err
     assert made["encoder"]["spec"]["name"] == "openai:hash" and server.url not in json.dumps(made["encoder"])
-
     before = len(server.asked)  # with everything in the cache the probe alone is asked for
     with serving(usage=False) as other:
         monkeypatch.setenv("OPENAI_BASE_URL", other.url + "/")  # the address's default
@@ -71,12 +70,8 @@ def test_scores_are_those_of_the_same_vectors(server, evaluate, monkeypatch):
 # The key
 
 
-def everything(folder):
-    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
-
-
 def without_secret(folder, *texts):
-    wrong = [str(path) for path, content in everything(folder).items() if SECRET.encode() in content]
+    wrong = [path for path, content in contents(folder).items() if SECRET.encode() in content]
     return not wrong and not any(SECRET in text or SECRET[3:] in text or SECRET[:8] in text for text in texts)
 
 
@@ -96,7 +91,7 @@ def echoing(code):
 def test_the_key_is_sent_and_written_nowhere(server, secret, evaluate, tmp_path, own_handlers, monkeypatch):
     monkeypatch.setenv("OPENAI_LOG", "debug")
     code, out, err = evaluate("openai:hash", "--base-url", server.url, "--debug")
-    assert code == 0 and {*server.keys} == {f"Bearer {SECRET}"} and len(everything(tmp_path)) > 4
+    assert code == 0 and {*server.keys} == {f"Bearer {SECRET}"} and len(contents(tmp_path)) > 4
     assert without_secret(tmp_path, out, err)
 
 
@@ -120,17 +115,8 @@ def test_a_task_that_fails_later_keeps_it_too(server, secret, evaluate, tmp_path
     assert "bad key Bearer ***" in err and err.count("Traceback") == 2 and without_secret(tmp_path, err, shown)
 
 
-def test_a_key_in_the_address_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch):
-    for url in (
-        f"http://{SECRET}@127.0.0.1:1/v1", f"http://user:{SECRET}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={SECRET}",
-        f"http://127.0.0.1:1/v1#{SECRET}", f"http://127.0.0.1:1/{SECRET}/v1", f"http://127.0.0.1:{SECRET}/v1",
-        f"user:{SECRET}@127.0.0.1:80/v1", f"//me:{SECRET}@host/v1", f"ftp://me:{SECRET}@host",
-        f"http://host/{quote(SECRET + '/+', safe='')}/v1",
-    ):
-        with pytest.raises(EncoderError, match=r"^--base-url ") as caught:
-            choose_address(url, SECRET + "/+" if "%" in url else SECRET)
-        assert without_secret(tmp_path, str(caught.value)), url
-    monkeypatch.setenv("OPENAI_BASE_URL", url)
+def test_a_key_in_the_address_of_the_environment_is_refused_unrepeated(secret, evaluate, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://host/{SECRET}/v1")
     assert without_secret(tmp_path, fails(evaluate("openai:hash"), "OPENAI_BASE_URL"))
 
 

@@ -150,18 +150,6 @@ def test_a_call_is_calibrated_by_itself(base):
     assert not np.array_equal(embed(TEXTS)[:4], embed(TEXTS[:4]))
 
 
-def test_what_cannot_be_computed_is_said(base):
-    for encode, reason in (
-        (lambda: copy(base, None, "int8").encode(TEXTS), "has to be calibrated first"),
-        (lambda: copy(base, 64).encode(TEXTS), "have 32 numbers"),
-        (lambda: copy(load_encoder("lexical:token-set"), None, "binary").encode(TEXTS), "sparse"),
-        (lambda: copy(base, None, "int8").fit([], "mteb:X@y"), "mteb itself loads those"),
-        (lambda: Embed(copy(base, None, "int8", CALL))([TEXTS[0], TEXTS[0]]), "dimension 0 is the same in all 2 vectors"),
-    ):
-        with pytest.raises(EncoderError, match=reason):
-            encode()
-
-
 @pytest.mark.parametrize("make", [
     lambda base: Held(base, Vectors()), lambda base: Variant(base, Form(None, "binary"), Vectors()),
 ], ids=["held", "binary"])
@@ -200,16 +188,14 @@ def test_clipped_ranges_are_quantiles():
 
 
 HOW = {"sample": True, "resamples": 40, "no_cache": True}
-ASKED = {"quantise": "int8,binary", "truncate_dims": "8,32,64"}
 STS = ("sts", "STS-B")
 
 
 @pytest.fixture(scope="module")
 def made(base, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "all"
-    lines = []
-    scores = measure_variants(base, **ASKED, tasks="STS-B", protocols="sts,geometry,transfer:exact", output=out,
-                              log=lines.append, **HOW)
+    asked, lines = {"quantise": "int8,binary", "truncate_dims": "8,32,64", "tasks": "STS-B"}, []
+    scores = measure_variants(base, protocols="sts,geometry,transfer:exact", output=out, log=lines.append, **asked, **HOW)
     return scores, out, lines
 
 
@@ -250,15 +236,12 @@ def test_a_copy_that_cannot_be_measured_costs_no_other(base, monkeypatch):
         measure_variants(base, **asked, **QUICK)
 
 
-def test_scores_are_those_of_evaluate(folder, made):
+def test_scores_are_those_of_evaluate_and_losses_those_of_compare(folder, made):
     cut = load_encoder(folder, pooler="mean", normalize=True, truncate_dim=8)
     row = next(row for row in evaluate(cut, tasks="STS-B", **HOW).rows if row.metric == "spearman")
     score = next(score for score in made[0].task_scores(STS) if score.name == "8 float32")
     assert (score.value, score.low, score.high) == pytest.approx((row.value, row.low, row.high), abs=1e-5)
     assert score.n == row.n
-
-
-def test_losses_are_those_of_compare(made):
     scores, out, _ = made
     full, *others = zip(scores.task_scores(STS), sorted(out.iterdir()), strict=True)
     for score, run in (others[0], others[-1]):

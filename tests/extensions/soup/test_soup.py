@@ -111,17 +111,13 @@ def test_the_mean_is_read_as_its_files_say_and_was_trained_on_what_each_was(tabl
     assert [load_encoder(tmp_path / name).spec.pooler for name in ("one", "pooled")] == ["mean", "mean"]
 
 
-def test_nothing_is_chosen_on_test_pairs(tables, tmp_path):
+def test_nothing_is_chosen_on_test_pairs_and_what_has_no_mean_is_refused(tables, tmp_path):
     pairs = load_data("stsb/test", sample=True)
     rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
     text = "".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in rows)
     (tmp_path / "test.tsv").write_text(f"sentence1\tsentence2\tscore\n{text}", "utf-8")
     with pytest.raises(StsbenchError, match="a test set"):
         average_models(tables, tmp_path / "mean", greedy=tmp_path / "test.tsv", data_dir=SAMPLE)
-    assert not (tmp_path / "mean").exists()
-
-
-def test_what_has_no_mean_is_refused(tables, tmp_path):
     write_exported(tables[1], Exported(None, post=True))
     (tables[3] / "adapter_config.json").write_text("{}", "utf-8")
     write_exported(tables[2], Exported(None, max_length=9))

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from tiny_models import build, sentences
 
 import stsbench
-from stsbench.encoders.load import load_encoder
+from stsbench import load_encoder
 from stsbench.encoders.transformer.exported import Exported, read_exported, write_exported
 
 model2vec = pytest.importorskip("model2vec", reason="model2vec is not installed: pip install 'stsbench[static]'")
@@ -120,10 +120,8 @@ def test_what_the_weights_were_trained_on_goes_with_them(tmp_path):
 
 
 def test_an_interrupted_distillation_leaves_nothing(tmp_path, monkeypatch):
-    import model2vec.distill
-
     build(tmp_path / "model")
-    monkeypatch.setattr(model2vec.distill, "distill_from_model", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("model2vec.distill.distill_from_model", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         stsbench.distil_static(tmp_path / "model", tmp_path / "static", dimensions=6, pooler="mean")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "work"}

@@ -1,8 +1,8 @@
 """`seeds` and `power`: against scipy's power of known tests, a simulation of the test itself, their comparison, and the
 board's records, of which benchmarks/field_noise.py makes the noise of the field."""
 
-import importlib.util
 import json
+import runpy
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,9 @@ from scipy import stats
 from sts_runs import seed_run, two  # noqa: F401
 
 import stsbench
-from stsbench import compare, seeds_needed
+from stsbench import compare, load_records, seeds_needed
+from stsbench.comparison.comparability import measured
+from stsbench.comparison.shared import draws
 from stsbench.extensions.statistics import seeds_needed as module
 from stsbench.extensions.statistics.power import ALL, METRICS, field_noise, items_needed, provenance, scale_error
 from stsbench.extensions.statistics.seeds_needed import MOST, more_seeds
@@ -58,11 +60,7 @@ def test_items_too_few_for_any_number_of_seeds(tmp_path):
 def test_one_side_without_noise_of_items_is_a_t_test() -> None:
     """The smallest n with which a one-sample t test has 80 % power, by scipy's noncentral t."""
     needed = more_seeds(1.0, 0.0, (1.0, 0.0), (3, 1))
-
-    def power(n: int) -> float:
-        return float(stats.nct.sf(stats.t.isf(0.025, n - 1), n - 1, np.sqrt(n)))
-
-    expected = next(n for n in range(3, 50) if power(n) >= 0.8)
+    expected = next(n for n in range(3, 50) if stats.nct.sf(stats.t.isf(0.025, n - 1), n - 1, np.sqrt(n)) >= 0.8)
     assert needed.more == expected - 3 and needed.settleable and needed.most_power == 1.0
     assert more_seeds(1.0, 0.0, (1.0, 9.0), (3, 3), paired=True).more == needed.more  # of pairs only the first sd counts
 
@@ -101,12 +99,10 @@ def test_so_many_seeds_show_it_as_often_as_promised() -> None:
     assert 0.7 < times / 100 < 0.9
 
 
-SAMPLE = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
-
-
 @pytest.fixture(scope="module")
 def runs():
-    return [stsbench.evaluate(model, **SAMPLE) for model in ("lexical:tfidf", "lexical:token-set")]
+    asked = {"sample": True, "resamples": 0, "tasks": "STS-B,SICK-R"}
+    return [stsbench.evaluate(model, **asked) for model in ("lexical:tfidf", "lexical:token-set")]
 
 
 def test_the_field_answers_before_anything_is_labelled() -> None:
@@ -134,10 +130,6 @@ def test_two_runs_have_the_noise_of_their_comparison(runs) -> None:
 
 
 def test_one_run_s_rival_shares_as_much_noise_as_the_board_s_rows(runs) -> None:
-    from stsbench.comparison.comparability import measured
-    from stsbench.comparison.shared import draws
-    from stsbench.evaluation.run_file import load_records
-
     answer = stsbench.power(100, runs=runs[0], resamples=300).tasks[0]
     item = measured(*load_records(runs[0].folder)[0])
     row = next(row for row in item.whole() if (row.metric, row.aggregation) == ("spearman", "all"))
@@ -157,17 +149,14 @@ def test_the_command(cli, runs) -> None:
     assert code == 0 and "paired noise of the two runs" in out and "Below 150 pairs" in out
 
 
-def test_pairs_that_a_difference_needs() -> None:
+def test_pairs_that_a_difference_needs_and_how_often_so_many_show_it() -> None:
     assert scale_error(2.0, 400, 100) == 4.0
     needed = items_needed(1.5, 2.0, 400)
     enough, fewer = scale_error(2.0, 400, needed), scale_error(2.0, 400, needed - 1)
     assert detectable_difference(enough) <= 1.5 < detectable_difference(fewer)
     assert items_needed(-1.5, 2.0, 400) == needed
     assert items_needed(detectable_difference(2.0), 2.0, 400) == 400
-
-
-def test_of_pairs_and_a_difference_it_is_how_often_they_show_it():
-    """A difference that so many pairs detect in 80 % of experiments is found in 80 of 100."""
+    # A difference that so many pairs detect in 80 % of experiments is found in 80 of 100.
     (detectable,) = [task.value for task in stsbench.power(500).tasks if task.task == ALL]
     both = stsbench.power(500, round(detectable, 6))
     (task,) = [task for task in both.tasks if task.task == ALL]
@@ -181,9 +170,7 @@ def test_the_shipped_noise_of_the_field_is_that_of_the_board_s_records() -> None
     """Pearson on STS16, again from the observations of every sixth row that the file names; its first pair by hand."""
     root, stored = Path(__file__).resolve().parents[3], provenance()
     runs = {name: run_folders(root / "leaderboard" / "measured" / name)[0] for name in stored["rows"][::6]}
-    spec = importlib.util.spec_from_file_location("field_noise_script", root / "benchmarks" / "field_noise.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = SimpleNamespace(**runpy.run_path(str(root / "benchmarks" / "field_noise.py")))
     entries = [SimpleNamespace(id=name, runs=[read_run(run)]) for name, run in runs.items()]
     rows = script.measured_rows(entries)["STS16"]
     assert [name for name, _ in rows] == list(runs)
@@ -192,8 +179,8 @@ def test_the_shipped_noise_of_the_field_is_that_of_the_board_s_records() -> None
         "unit_error": pytest.approx(np.quantile(unit, [0.25, 0.5, 0.75]), rel=0.1),
         "ratio": pytest.approx(np.quantile(ratio, [0.25, 0.5, 0.75]), rel=0.1),
     }
-    draws = [item.protocol.draws(item.observed(), item.set_id, script.RESAMPLES, script.SEED) for _, item in rows[:2]]
-    drawn = np.array([of_row[None, "all", "pearson"] for of_row in draws])
+    made = [item.protocol.draws(item.observed(), item.set_id, script.RESAMPLES, script.SEED) for _, item in rows[:2]]
+    drawn = np.array([of_row[None, "all", "pearson"] for of_row in made])
     error = np.std(drawn[0] - drawn[1], ddof=1)
     assert unit[0] == pytest.approx(error * np.sqrt(1186))
     assert ratio[0] == pytest.approx(error / np.sqrt(np.var(drawn, axis=1, ddof=1).mean()))

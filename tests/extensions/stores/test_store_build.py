@@ -24,7 +24,7 @@ from stsbench.extensions.devices.options import DeviceOptions
 from stsbench.extensions.stores.build import build_store
 from stsbench.extensions.stores.search import check_same_encoder, neighbours_in
 from stsbench.extensions.stores.shard import MANIFEST, VECTORS, is_store, read_manifest, shard_folder
-from stsbench.extensions.stores.vectors import VectorStore
+from stsbench.extensions.stores.vectors import StoredVectorSource, VectorStore
 
 LINES = ["one", "", "two words", "ünï", "one", "  padded ", "seven"]
 TEXTS = [line.strip() for line in LINES]
@@ -135,9 +135,8 @@ def test_a_damaged_shard_is_noticed_and_encoded_again(source, tmp_path):
     expected, path = content(folder), shard_folder(folder, 1) / VECTORS
     data = path.read_bytes()
     for damaged in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), None):
-        if damaged is None:
-            path.unlink()
-        else:
+        path.unlink()
+        if damaged is not None:
             path.write_bytes(damaged)
         if damaged is None or len(damaged) < len(data):  # to open a store compares sizes; to build it reads everything
             with pytest.raises(StsbenchError, match=r"vectors.npy.*: run the `stsbench encode` again"):
@@ -192,13 +191,9 @@ def test_two_processes_do_not_write_to_one_store_and_a_text_without_a_vector_is_
     with pytest.raises(StsbenchError, match=r"another process writes to .*store"):
         build(source, tmp_path / "store", Nested())
 
-    def spoil(vectors):
-        vectors[vectors[:, 0] == 5] = np.nan  # "seven"
-        return vectors
-
-    lines = []
+    lines, spoilt = [], Toy(change=lambda vectors: np.where(vectors[:, :1] == 5, np.nan, vectors))  # "seven"
     with pytest.raises(EncoderError, match="NaN or infinity for 1 texts, the first that of line 7"):
-        build(source, tmp_path / "store", Toy(change=spoil), log=lines.append)
+        build(source, tmp_path / "store", spoilt, log=lines.append)
     assert lines == [f"{tmp_path / 'store'} keeps 6 texts: the same command goes on there"]
     assert build(source, tmp_path / "store").shape == (7, 3)
 
@@ -237,7 +232,7 @@ def test_float32_and_float16(tmp_path, monkeypatch):
         stored(tmp_path, "float16")
 
 
-def test_int8_has_a_scale_for_each_dimension_by_the_first_shard(tmp_path):
+def test_int8_has_a_scale_for_each_dimension_by_the_first_shard_and_binary_holds_the_signs(tmp_path):
     store, raw, rows = stored(tmp_path, "int8")
     scales = np.array([1, 2, 127, .5, 1, 3e-5, 4, 8, 1]) / 127  # the largest of rows 0 and 1; 0 throughout: 1
     assert store.manifest.scales == pytest.approx(scales) and "first 2 texts" in store.manifest.calibration
@@ -245,9 +240,6 @@ def test_int8_has_a_scale_for_each_dimension_by_the_first_shard(tmp_path):
     assert raw[2].tolist() == [127, 127, 0, -127, 64, 0, 127, 16, -127]  # 2 of 1, 3 of 2, -1 of .5 are cut
     assert store.manifest.total("clipped") == 3
     assert rows == pytest.approx(raw * scales) and np.abs(rows[:2] - VECTORS_IN[:2]).max() <= scales.max() / 2 + 1e-6
-
-
-def test_binary_holds_the_signs(tmp_path):
     store, raw, rows = stored(tmp_path, "binary")
     assert raw.shape == (3, 2) and raw.tolist() == [[0b10010101, 0b10000000], [0b01010010, 0b10000000], [0b11001011, 0]]
     assert np.array_equal(rows, np.where(VECTORS_IN > 0, 1, -1)) and store.dimension == 9
@@ -293,7 +285,7 @@ def test_vectors_of_a_folder(kept, store):
         load_encoder(f"vectors:{kept / 'store'}", pooler="cls")
 
 
-def test_neighbours_are_those_of_all_pairs(store):
+def test_neighbours_are_those_of_all_pairs_and_queries_come_from_the_encoder_of_the_store(store):
     queries = np.array([vector_of("cat tree"), vector_of("sun")], np.float32)
     lists = neighbours_in(store, queries, 1000)
     distinct = [text for text in dict.fromkeys(SENTENCES) if text]
@@ -304,17 +296,9 @@ def test_neighbours_are_those_of_all_pairs(store):
         for each in mine:
             assert each.cosine == pytest.approx(expected[distinct.index(each.text)], abs=1e-6)
             assert each.row == SENTENCES.index(each.text) and each.copies == SENTENCES.count(each.text)
-
-
-def test_queries_come_from_the_encoder_of_the_store(store):
     check_same_encoder(store, Toy(EncoderSpec(**{**vars(SPEC), "name": "another name", "prefix": "query: "})))
     with pytest.raises(EncoderError, match=r"made by another encoder \(toy; other weights\) than toy"):
         check_same_encoder(store, Toy(EncoderSpec(**{**vars(SPEC), "weights": "1" * 64})))
-
-
-class Counting(Toy):
-    def run(self, texts, progress=None):
-        raise AssertionError("the vectors are in the store")
 
 
 @pytest.mark.parametrize("post", ["whitening:dimensions=2", "all-but-the-top:components=1"])
@@ -322,18 +306,16 @@ def test_a_map_fitted_on_a_store_is_the_one_fitted_on_its_texts(kept, post):
     for name in ("file.txt", "full.txt"):
         (kept / name).write_text("".join(f"{line}\n" for line in SENTENCES if line))
     build_store(Toy(), Texts(str(kept / "full.txt")), kept / "full", shard_rows=16, log=lambda line: None)
-    lines = []
-    stored, count = fitted_on_data(PostProcessed(Counting(), Chain.parse(post)), kept / "full", lines.append)
+    lines, counting = [], Toy()
+    stored, count = fitted_on_data(PostProcessed(counting, Chain.parse(post)), kept / "full", lines.append)
     fitted, _ = fitted_on_data(PostProcessed(Toy(), Chain.parse(post)), kept / "file.txt", lines.append)
     probe = np.array([vector_of(text) for text in SENTENCES[:9]], np.float32)
     assert stored.chain.transform(probe) == pytest.approx(fitted.chain.transform(probe), abs=1e-9)
     assert stored.spec.fitted_on == f"full@{VectorStore(kept / 'full').digest}" and count == 59
-    assert "59 texts, whose vectors are read" in lines[0]
+    assert "59 texts, whose vectors are read" in lines[0] and not counting.calls
 
 
 def test_shuffled_vectors_are_each_row_once(kept):
-    from stsbench.extensions.stores.vectors import StoredVectorSource
-
     source = StoredVectorSource(VectorStore(kept / "store"), Toy())
     batches = list(source.shuffled(16, np.random.default_rng(0)))
     assert [batch.shape for batch in batches] == [(16, 1, 3)] * 3 + [(12, 1, 3)] and len(source) == 60

@@ -69,8 +69,8 @@ def test_the_findings_show_the_committed_records():
         assert sum(bool(row[name]) for row in rows) > 1, name
 
 
-def scored(name, backbone="b", **cells):
-    return Row(name, "measured", name, backbone, "sup", {key: Cell(*value) for key, value in cells.items()}, entry=name)
+def scored(name, *average, backbone="b"):
+    return Row(name, "measured", name, backbone, "sup", {"Avg": Cell(*average)}, entry=name)
 
 
 def board_of(rows, recipes):
@@ -83,28 +83,24 @@ def board_of(rows, recipes):
     return Board(tuple(tabs), entries)
 
 
-def lines(rows, recipes=()):
-    table = backbone_table(board_of(rows, dict(recipes)), ["b"])
+def lines(rows, recipes):
+    table = backbone_table(board_of(rows, recipes), ["b"])
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
 def test_rows_of_the_backbone_have_a_line_with_empty_cells_where_nothing_was_measured():
-    rows = [scored("a", Avg=(70.0, 69.0, 71.0, 0.5)), scored("other", "c", Avg=(60.0,)), scored("c", Avg=(50.126,))]
+    rows = [scored("a", 70.0, 69.0, 71.0, 0.5), scored("other", 60.0, backbone="c"), scored("c", 50.126)]
     header, _, first, second = lines(rows, {"a": "simcse/unsup-bert-base"})
     assert header[:4] == ["method", "pooler", "STS average", "published"]
     assert first[1:4] == ["cls", "70.00 ± 0.50", "76.25"] and first[header.index("STS-B, regression")] == "30.00"
     assert second[:4] == ["c", "cls", "50.13", ""] and second[header.index("transfer")] == ""
-
-
-def test_a_twin_that_repeats_the_authors_code_holds_the_figure_and_what_no_method_brings_has_none():
-    rows = [scored(name, Avg=(70.0,)) for name in ("x", "y", "z")]
+    # A twin that repeats the authors' code holds the figure, and what no method brings has none.
+    rows = [scored(name, 70.0) for name in ("x", "y", "z")]
     recipes = {"x": "diffaug/bert-base-semi", "y": "./code.py:Class/recipe", "z": "sarcse/roberta-base"}
     assert [line[3] for line in lines(rows, recipes)[2:]] == ["80.13", "", "78.09 (roberta-base)"]
-
-
-def test_encoders_to_choose_from_are_those_that_no_short_training_made():
-    rows = [scored("a", Avg=(70.0, 69.0, 71.0)), replace(scored("short", Avg=(60.0,)), flags=("changed-recipe",)),
-            replace(scored("best", Avg=(61.0,)), best_of=3), scored("c", Avg=(50.126,))]
+    # Encoders to choose from are those that no short training made.
+    rows = [scored("a", 70.0, 69.0, 71.0), replace(scored("short", 60.0), flags=("changed-recipe",)),
+            replace(scored("best", 61.0), best_of=3), scored("c", 50.126)]
     first, second = csv.DictReader(io.StringIO(encoder_table(board_of(rows, {}))))
     assert [first[f"sts_avg{end}"] for end in ("", "_low", "_high", "_trained_on")] == ["70.00", "69.00", "71.00", "unknown"]
     assert (second["entry"], second["sts_avg"], second["sts_avg_low"], second["transfer"]) == ("c", "50.13", "", "")
@@ -115,19 +111,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def row(number, **changes):
-    cell = Cell(80.0 - number, 79.0 - number, 81.0 - number)
+    cells = {"Avg": Cell(80.0 - number, 79.0 - number, 81.0 - number)}
     rank = Rank(number + 1, max(1, number), number + 2, "")
-    made = Row(f"r{number}", "measured", f"method {number}", "net", "unsup", {"Avg": cell}, rank=rank)
-    return replace(made, **changes)
+    return replace(Row(f"r{number}", "measured", f"method {number}", "net", "unsup", cells, rank=rank), **changes)
 
 
-def board(rows):
-    tab = Tab("sts-spearman-all", "sts", "Spearman, all", "", "spearman", "all", ("Avg",), "Avg", 2, False, tuple(rows), ())
+def board(*rows):
+    tab = Tab("sts-spearman-all", "sts", "Spearman, all", "", "spearman", "all", ("Avg",), "Avg", 2, False, rows, ())
     return Board((tab,), {})
 
 
-def drawn(rows):
-    return ElementTree.fromstring(forest(board(rows)))
+def drawn(*rows):
+    return ElementTree.fromstring(forest(board(*rows)))
 
 
 def words(root):
@@ -135,7 +130,7 @@ def words(root):
 
 
 def test_each_row_has_its_score_interval_and_rank():
-    root = drawn([row(0), row(1), row(2)])
+    root = drawn(row(0), row(1), row(2))
     said = words(root)
     for number in range(3):
         assert f"method {number}" in said and f"{80 - number:.2f}" in said
@@ -155,7 +150,7 @@ def test_rows_are_drawn_by_what_they_were_trained_on_and_equal_names_tell_their_
     trained = [{"exposure": {"Avg": Exposure(word, "")}} for word in ("yes", "no")]
     rows = [row(0, flags=("sts",), **trained[0]), row(1, flags=("changed-recipe",)), row(2, **trained[0]),
             row(3, method="method 2", backbone="other"), row(4, **trained[1])]
-    said = words(drawn(rows))
+    said = words(drawn(*rows))
     assert "method 1" not in said
     order = ["Trained on STS labels", "method 0", "Trained on test sentences", "method 2 (net)",
              "Trained on unknown texts", "method 2 (other)", "Trained on no test sentences", "method 4"]
@@ -163,14 +158,14 @@ def test_rows_are_drawn_by_what_they_were_trained_on_and_equal_names_tell_their_
 
 
 def test_the_best_ranked_rows_are_drawn_their_names_as_text():
-    said = words(drawn([row(0, method="<b>&\"</b>"), row(1, method="m" * 99)]))
+    said = words(drawn(row(0, method="<b>&\"</b>"), row(1, method="m" * 99)))
     assert "<b>&\"</b>" in said and "".join(text for text in said if re.fullmatch("m+", text)) == "m" * 99
-    (style,) = drawn([row(0), row(1)]).iter(f"{SVG}style")
+    (style,) = drawn(row(0), row(1)).iter(f"{SVG}style")
     assert "prefers-color-scheme: dark" in style.text and PAPER in style.text
-    assert len(list(drawn([row(0, cells={"Avg": Cell(50.0)})]).iter(f"{SVG}circle"))) == 1  # without an interval
-    assert forest(board([])) == forest(Board((), {})) == forest(board([replace(row(0), rank=None)])) == ""
-    rows = [replace(row(0), rank=None), *(row(number) for number in range(1, 40))]
-    assert len(list(drawn(rows).iter(f"{SVG}circle"))) == ROWS and "method 0" not in words(drawn(rows))
+    assert len(list(drawn(row(0, cells={"Avg": Cell(50.0)})).iter(f"{SVG}circle"))) == 1  # without an interval
+    assert forest(board()) == forest(Board((), {})) == forest(board(row(0, rank=None))) == ""
+    many = drawn(row(0, rank=None), *(row(number) for number in range(1, 40)))
+    assert len(list(many.iter(f"{SVG}circle"))) == ROWS and "method 0" not in words(many)
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +203,7 @@ def test_the_plane_has_each_run_at_its_two_scores(root):
     for backbone, across, up, reason in (
         ("$none$", ("other", "Avg"), STS_TAB, r"no run on \$none\$ of .* has both 'Avg' .* and 'Avg' of the tab 'other'"),
         ("$none$", (STS_TAB, "STS13"), "sts-spearman-most", r"has both 'Avg' of the tab 'sts-spearman-most'"),
-        ("$nine$", (STS_TAB, "STS13"), STS_TAB, r"no entry of .* has the backbone '\$nine\$'; did you mean \$none\$"),
-    ):
+        ("$nine$", (STS_TAB, "STS13"), STS_TAB, r"no entry of .* has the backbone '\$nine\$'; did you mean \$none\$")):
         refuses(StsbenchError, reason, plane.figure, root, backbone, across, up)
 
 
@@ -230,12 +224,8 @@ def test_a_name_with_dollar_signs_is_no_formula(root, tmp_path):
 
 def test_a_mean_over_some_of_the_seeds_is_hollow_and_says_so(root, monkeypatch):
     whole = plane.entry_scores
-
-    def without_the_second_run(entry, lines, tab, column):
-        scores = whole(entry, lines, tab, column)
-        return dict([*scores.items()][:1]) if column == "STS13" else scores
-
-    monkeypatch.setattr(plane, "entry_scores", without_the_second_run)
+    monkeypatch.setattr(plane, "entry_scores", lambda entry, lines, tab, column: dict(
+        [*whole(entry, lines, tab, column).items()][: 1 if column == "STS13" else None]))  # without the second run
     axes, names = plane_axes(root)
     means = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 4]
     hollow = [line.get_markerfacecolor() == "white" for line in means]

@@ -28,8 +28,7 @@ SCORES = {
     ("spearman", "wmean"): ((71, 81, 81), (66, 65, 80), (60, 66, 68), (61, 69, 69), (52, 57, 52)),
     ("pearson", "all"): ((80, 79, 83), (67, 75, 79), (63, 70, 68), (62, 68, 70), (46, 50, 55)),
     ("pearson", "mean"): ((71, 78, 83), (65, 64, 79), (60, 67, 68), (59, 66, 70), (48, 55, 55)),
-    ("pearson", "wmean"): ((72, 79, 83), (66, 67, 79), (61, 66, 68), (62, 66.5, 70), (53, 57, 55)),
-}
+    ("pearson", "wmean"): ((72, 79, 83), (66, 67, 79), (61, 66, 68), (62, 66.5, 70), (53, 57, 55))}
 NAMES = [f"{how} {metric.capitalize()}" for metric, how in SCORES]
 STS = {"a": 78.0, "b": 75.5, "c": 70.2, "d": 66.6, "e": 60.1}
 TRANSFER = {"a": 80.0, "b": 83.5, "c": 79.1, "d": 84.2, "e": 82.0}
@@ -46,12 +45,11 @@ def tab(metric, how, scores, **changes):
         "id": f"sts-{metric}-{how}", "group": "sts", "title": f"{metric}, {how}", "about": "Invented.", "metric": metric,
         "aggregation": how, "columns": (*TASKS, "Avg", "SICK-R-MTEB"), "lead": "Avg", "digits": 2, "lower_is_better": False,
         "measured": tuple(sorted(rows, key=lambda row: -row.cells["Avg"].value)), "published": (),
-        "settings": {"similarity": "cosine"}, "data": {task: f"digest of {task}" for task in TASKS}, **changes,
-    })
+        "settings": {"similarity": "cosine"}, "data": {task: f"digest of {task}" for task in TASKS}, **changes})
 
 
 def six(**changes):
-    return [replace(tab(metric, how, scores), **changes) for (metric, how), scores in SCORES.items()]
+    return [tab(metric, how, scores, **changes) for (metric, how), scores in SCORES.items()]
 
 
 def averages(*columns, name="r{}"):
@@ -94,9 +92,7 @@ def test_averages_places_and_tau_are_those_of_a_loop(result):
         for other in NAMES:
             tau = kendalltau([*values.values()], [*column(other).values()])[0]
             assert result.tau[name, other] == pytest.approx(tau, abs=1e-6)
-
-
-def test_ties_share_a_place_and_one_score_for_all_has_no_tau():
+    # Ties share a place, and one score for all has no tau.
     two = [[60.0, 50.0, 60.0, 70.0], [50.01, 50.0, 70.0, 70.0]]
     actual = sensitivity(averages(*two))
     places = [[actual.position[name, f"r{i}"] for i in range(4)] for name in actual.settings]
@@ -112,7 +108,7 @@ def changed(index, change):
     return tabs
 
 
-def test_only_rows_of_every_setting_that_may_be_ranked_are_compared():
+def test_only_rows_of_every_setting_that_may_be_ranked_are_compared(result):
     assert set(sensitivity(changed(4, lambda row: None if row.id == "entry-1" else row)).rows) == set(METHODS) - {"cls"}
     for why in ({"unranked": "not ranked: no draws"}, {"best_of": 10}):
         tabs = changed(2, lambda row, why=why: replace(row, **why) if row.id == "entry-0" else row)
@@ -120,9 +116,7 @@ def test_only_rows_of_every_setting_that_may_be_ranked_are_compared():
     one_row = [replace(tab, measured=tab.measured[:1]) for tab in six()]
     for tabs in ([], six()[:1], six(sample=True), six(group="regression"), six(lead="STS12"), one_row):
         assert sensitivity(tabs) is None
-
-
-def test_settings_on_other_data_or_terms_are_never_mixed_in(result):
+    # Settings on other data or terms are never mixed in.
     for change in ({"settings": {"similarity": "dot"}}, {"data": {"STS12": "another digest"}}):
         tabs = six()
         tabs[1] = replace(tabs[1], **change)
@@ -136,8 +130,7 @@ def test_settings_on_other_data_or_terms_are_never_mixed_in(result):
 def test_rows_of_one_name_are_distinguished_by_backbone_then_by_id():
     for rows, names in (
         ([("x", "b1"), ("y", "b1")], ("x", "y")), ([("x", "b1"), ("x", "b2"), ("y", "b1")], ("x (b1)", "x (b2)", "y")),
-        ([("x", "b1"), ("x", "b1")], ("x (b1, 0)", "x (b1, 1)")), ([("x (b1)", "b3"), ("x", "b1"), ("x", "b2")], None),
-    ):
+        ([("x", "b1"), ("x", "b1")], ("x (b1, 0)", "x (b1, 1)")), ([("x (b1)", "b3"), ("x", "b1"), ("x", "b2")], None)):
         measured = tuple(Row(str(i), "measured", *row, None, {"Avg": Cell(50.0 - i)}) for i, row in enumerate(rows))
         actual = sensitivity(six(measured=measured, columns=("Avg",))).rows
         assert actual == names if names else len(set(actual)) == len(rows)
@@ -155,10 +148,9 @@ def test_what_is_significant_is_tested_for_all_settings_together():
     assert len(significant) == 6 * 10 and not sensitivity(six()).significant
 
 
-def one_column(group, scores, **changes):
+def one_column(group, scores):
     rows = tuple(Row(name, "measured", name, "MiniLM", "sup", {"Avg": Cell(score)}) for name, score in scores.items())
-    return replace(tab("m", None, SCORES["spearman", "all"]), id=group, group=group, title="Title", columns=("Avg",),
-                   measured=rows, **changes)
+    return tab("m", None, SCORES["spearman", "all"], id=group, group=group, title="Title", columns=("Avg",), measured=rows)
 
 
 def three():
@@ -175,15 +167,11 @@ def test_protocols_agree_by_scipys_tau_over_rows_that_have_all_of_them():
     sts = replace(sts, measured=tuple(replace(row, best_of=10) if row.id == "e" else row for row in sts.measured))
     fewer = one_column("transfer", {name: score for name, score in TRANSFER.items() if name != "c"})
     assert set(agreement([retrieval, sts, fewer]).names) == {"a", "b", "d"}
-
-
-@pytest.mark.parametrize("change", [{"sample": True}, {"known": False}, {"lower_is_better": True}, {"measured": ()}])
-def test_a_protocol_s_first_usable_tab_is_taken(change):
+    # A protocol's first usable tab is taken.
     turned = one_column("sts", dict(zip(STS, reversed(STS.values()), strict=True)))
-    assert agreement([replace(turned, title="Other", **change), *three()]) == agreement(three())
-
-
-def test_too_little_has_no_agreement_and_one_score_for_all_no_tau():
+    for change in ({"sample": True}, {"known": False}, {"lower_is_better": True}, {"measured": ()}):
+        assert agreement([replace(turned, title="Other", **change), *three()]) == agreed
+    # Too little has no agreement, and one score for all no tau.
     for tabs in ([], three()[:1], [one_column(group, {"a": 1.0, "b": 2.0}) for group in ("sts", "transfer")]):
         assert agreement(tabs) is None and agreement_section(tabs) == []
     agreed = agreement([one_column("sts", STS), one_column("retrieval", dict.fromkeys(STS, 50.0))])
@@ -215,11 +203,9 @@ def test_the_picture_is_xml_with_a_title_a_description_and_a_line_a_row(result):
     assert list(strokes.values())[-8:] == colours
     unfit = changed(0, lambda row: replace(row, method=f"{row.method}\x00\x08"))  # which XML cannot hold
     assert "\ufffd" in ET.tostring(drawn(sensitivity(unfit)), "unicode")
-
-
-def test_a_line_goes_through_its_averages_and_lines_cross_where_rows_swap(result):
+    # A line goes through its averages, and lines cross where rows swap.
     heights = {}
-    for group in drawn(result).findall("g"):
+    for group in root.findall("g"):
         points = [tuple(map(float, point.split(","))) for point in group.find("polyline").get("points").split()]
         heights[group.find("title").text] = [y for _, y in points]
     scale = {(round(result.average[name, row], 2), heights[row][i]) for i, name in enumerate(NAMES) for row in METHODS}
@@ -293,9 +279,8 @@ def test_the_page_stays_below_800_words_and_shows_the_swaps_that_tell_most():
     rng = np.random.default_rng(0)
     columns = [np.round(np.linspace(80, 50, 40) + rng.normal(0, 4, 40), 2).tolist() for _ in NAMES]
     big = sensitivity(averages(*columns, name="A method with a rather long name, {} + 100 steps"))
-    text = sensitivity_page((), big)
+    text, leads = sensitivity_page((), big), {}
     assert len(text.split()) <= 800
-    leads = {}
     of_settings = [{row: big.average[name, row] for row in big.rows} for name in NAMES]
     for pair in {frozenset(pair) for two in combinations(of_settings, 2) for pair in naive_swaps(*two)}:
         a, b = sorted(pair)

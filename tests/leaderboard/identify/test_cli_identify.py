@@ -20,16 +20,14 @@ from stsbench.leaderboard.identify.numbers import ORDER
 from stsbench.leaderboard.identify.published import published_matches
 from stsbench.leaderboard.records.publications import load_publications
 
-WORDS = {"all": "sts: all, Spearman", "wmean": "sts: wmean, Spearman"}
 PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}
 
 
-def asked(cli, numbers, *models):
+def asked(cli, numbers, model):
     """(the JSON, the text) that the command line gives."""
-    names = [word for model in models for word in ("--model", model)]
-    code, out, err = cli("identify", numbers, *names, "--json", "-")
+    code, out, err = cli("identify", numbers, "--model", model, "--json", "-")
     assert (code, err) == (0, "")
-    code, text, _ = cli("identify", numbers, *names)
+    code, text, _ = cli("identify", numbers, "--model", model)
     assert code == 0
     return json.loads(out), text
 
@@ -40,7 +38,7 @@ def test_what_a_paper_reported_in_table_b2_is_recognised(runs):
         made = stsbench.identify(said(row["reported"]), runs[name])
         found, text = made.as_json(), str(made)
         first, second = found["settings"][:2]
-        assert first["place"] == 1 and first["setting"][0].startswith(WORDS[row["is"]])
+        assert first["place"] == 1 and first["setting"][0].startswith(f"sts: {row['is']}, Spearman")
         assert PAPERS[row["is"]] <= set(first["papers"])
         assert (first["to_the_last_digit"], found["verdict"], found["indistinguishable"]) == (row["exact"], "nearest", 1)
         own = np.abs(np.array(row[row["is"]]) - row["reported"])
@@ -57,9 +55,8 @@ def test_a_published_row_by_its_id(cli, runs):
     typed, text = asked(cli, said(row.scores), runs["sbert"])
     assert by_id == typed and by_id["verdict"] == "reproduced" and by_id["indistinguishable"] == 1
     [setting] = by_id["settings"][0]["setting"]
-    assert setting.startswith(WORDS["all"]) and text.splitlines()[-1] == (
-        f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit)."
-    )
+    assert setting.startswith("sts: all, Spearman") and text.splitlines()[-1] == (
+        f"These numbers are reproduced by {setting} (mean absolute difference 0.00, 7 of 7 tasks to the last digit).")
     dev = next(row for row in simcse.rows if row.heading.split == "dev")
     fails(cli("identify", dev.id, "--model", runs["sbert"]), dev.id, "holds no test scores of tasks")
 
@@ -83,7 +80,7 @@ def test_the_words_say_what_the_numbers_cannot(cli, runs):
     assert [one["mean_absolute_difference"] for one in shares["settings"]] == pytest.approx(  # in points
         [one["mean_absolute_difference"] for one in plain["settings"]], abs=1e-9)
     rows = len(plain["settings"])
-    _, text, _ = cli("identify", said(row), "--model", runs["sbert"], "--top", rows - 2)
+    text = cli("identify", said(row), "--model", runs["sbert"], "--top", rows - 2)[1]
     assert f"2 more settings are further off (--top {rows} lists " in text
     found, text = asked(cli, "STS-B=76.98", runs["sbert"])  # which does not tell these settings apart
     assert found["settings"][0]["setting"][0].startswith("sts: all, mean or wmean, Spearman; STS-B by cosine")
@@ -100,45 +97,34 @@ def test_where_nothing_can_be_checked_it_failed(cli, runs):
     found = stsbench.identify({"MR": 80}, runs["sbert"])
     assert found.verdict == "nothing checked" and found.to_pandas().empty
     assert "no MR" in str(found) and "no MR" in found._repr_html_()
-
-
-def test_a_long_row_is_refused_at_once(cli, runs):
+    # A long row is refused at once.
     for text in (", " * 3000 + "x", "1, " * 3000 + "x", "1,2 , " * 3000 + "x", "- " * 3000 + "x"):
         fails(cli("identify", "--model", runs["sbert"], "--", text))
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """A Hub on this machine that knows no model but some/model, and an empty cache. Returns the paths it was asked for."""
-    asked_for = []
+def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, monkeypatch, tmp_path):
+    """There are no data in this place: what is said is of the model, which is not fetched. The Hub is on this machine, and
+    knows no model but some/model."""
+    paths = []
 
     def answer(path):
         if path.startswith("/api/models"):  # not what the library asks for itself, once a day
-            asked_for.append(path)
+            paths.append(path)
         return b'{"id": "some/model", "siblings": []}' if path == "/api/models/some/model" else None
 
     with answering(answer) as address:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-        yield asked_for
-
-
-def test_a_model_is_looked_for_on_the_hub_before_the_data_are_read(cli, hub, monkeypatch):
-    """There are no data in this place: what is said is of the model, which is not fetched."""
-    for model in ("nosuch", "no/such"):
-        line = fails(cli("identify", "STS12=72.37", "--model", model), "no such model on the Hub",
-                     f"--model {model} is neither a run folder nor a model: ", "; give a folder with a run's records")
-        assert "sts12" not in line and len(hub) == 1
-        hub.clear()
-    assert source("some/model", None) == "some/model" and hub == ["/api/models/some/model"]
+        for model in ("nosuch", "no/such"):
+            line = fails(cli("identify", "STS12=72.37", "--model", model), "no such model on the Hub",
+                         f"--model {model} is neither a run folder nor a model: ", "; give a folder with a run's records")
+            assert "sts12" not in line and len(paths) == 1
+            paths.clear()
+        assert source("some/model", None) == "some/model" and paths == ["/api/models/some/model"]
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens
     fails(cli("identify", "STS12=72.37", "--model", "nosuch"), "not in the Hub cache, and the Hub cannot be asked")
     monkeypatch.setattr("stsbench.encoders.transformer.find._candidates", lambda: iter(()))
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
-
-
-def length(texts):
-    return np.array([[len(text), text.count("e") + 1, text.count("a")] for text in texts], dtype=float)
 
 
 def test_the_outcome_is_the_command_s(runs, cli, capsys):
@@ -161,12 +147,10 @@ def test_whatever_numbers_are_given_as(runs):
     Path("numbers.json").write_text('{"STS12": 70.97, "STS-B": 77.03}')
     for numbers in (
         {"STS12": "70.97", "STS-B": np.float64(77.03)}, "STS12=70.97,STS-B=77.03", Path("numbers.json"),
-        ["70.97", None, None, None, None, 77.03, None], (70.97, "-", "-", "-", "-", "77.03", "-"),
-    ):
+        ["70.97", None, None, None, None, 77.03, None], (70.97, "-", "-", "-", "-", "77.03", "-")):
         found = stsbench.identify(numbers, runs["sbert"])
-        assert [(name, number.printed, number.digits) for name, number in found.result.numbers.items.items()] == [
-            ("STS12", 70.97, 2), ("STS-B", 77.03, 2),
-        ]
+        kept = {name: (number.printed, number.digits) for name, number in found.result.numbers.items.items()}
+        assert kept == {"STS12": (70.97, 2), "STS-B": (77.03, 2)}
         assert {*found.candidates[0].papers} >= {"sbert", "simcse"}
     # The zero that a float has lost is its neighbours' digit.
     printed = {"STS12": 70.9, "STS13": 76.53, "STS14": "73.1", "STS15": 79}
@@ -177,6 +161,9 @@ def test_whatever_numbers_are_given_as(runs):
 
 
 def test_a_model_is_measured_first_and_leaves_nothing_behind(cli):
+    def length(texts):
+        return np.array([[len(text), text.count("e") + 1, text.count("a")] for text in texts], dtype=float)
+
     (row,) = [row for row in stsbench.evaluate(length, sample=True, tasks=["STS-B"], protocols="sts:all").rows
               if row.metric == "spearman" and row.subset is None]
     numbers, before = {"STS-B": f"{row.value:.2f}"}, {*Path().iterdir()}
@@ -205,6 +192,5 @@ def test_a_row_is_found_by_what_it_prints_the_one_that_others_copied_first():
     found = stsbench.identify("76.25")
     assert found.rows[0]["row"] == "simcse:5:7" and found.rows[0]["aggregation"] == "all"
     assert {row["row"] for row in found.rows} >= {"diffaug:1:5", "diffcse:1:9"} and "simcse:5:7" in str(found)
-    assert [row["row"] for row in stsbench.identify("SICK-R=72.23,Avg=76.25").rows[:1]] == ["simcse:5:7"]
-    with pytest.raises(StsbenchError, match="no published row"):  # a number is found under its own name only
-        stsbench.identify("STS12=76.25,STS13=76.25")
+    assert stsbench.identify("SICK-R=72.23,Avg=76.25").rows[0]["row"] == "simcse:5:7"
+    refuses(StsbenchError, "no published row", stsbench.identify, "STS12=76.25,STS13=76.25")  # under its own name only

@@ -26,12 +26,10 @@ ROWS = st.sampled_from([5, 7, 8]).flatmap(lambda n: st.lists(SCORES, min_size=n,
 PROTOCOLS = ["sts", "regression", "transfer:fast", "transfer:exact", "retrieval", "retrieval:keep", "geometry"]
 FEW_STEPS = {
     "regression.max_epoch": 4, "regression.round_epochs": 4, "regression.entailment_max_epoch": 4,
-    "transfer.max_epoch": 2, "transfer.k": 3, "transfer.grid": [0.1], "transfer.grid_kfold": [0.1],
-}
+    "transfer.max_epoch": 2, "transfer.k": 3, "transfer.grid": [0.1], "transfer.grid_kfold": [0.1]}
 PRESETS = {  # protocols/presets, by hand
     ("all", "Spearman"): {"diffcse", "hill2016", "is-bert", "sbert", "simcse"}, ("all", "Pearson"): {"hill2016"},
-    ("wmean", "Spearman"): {"bert-flow", "whitening"}, ("mean", "Pearson"): {"wieting2020"},
-}
+    ("wmean", "Spearman"): {"bert-flow", "whitening"}, ("mean", "Pearson"): {"wieting2020"}}
 TRAINED = {("mean", "Spearman"): {"declutr"}, ("mean", "Pearson"): {"infersent", "senteval"}}
 
 
@@ -40,50 +38,39 @@ def vector(word):
     return np.random.default_rng(list(word.encode())).normal(0, 1, 12)
 
 
-def words(texts):
-    """float32 (n, 12): sums of a vector a word."""
-    return np.array([sum(map(vector, text.split())) for text in texts], dtype=np.float32)
-
-
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    """What one encoder observed on the sample under many protocols."""
+    """What one encoder, the sums of a vector a word, observed on the sample under many protocols."""
+    def words(texts):
+        return np.array([sum(map(vector, text.split())) for text in texts], dtype=np.float32)
+
     folder = tmp_path_factory.mktemp("sample") / "run"
     tasks = {task for name in PROTOCOLS for task in find_protocol(name, {}).tasks()}  # MTEB's SICK-R among them
-    result = evaluate(
-        words, output=folder, sample=True, protocols=PROTOCOLS, tasks=sorted(tasks), settings=FEW_STEPS, resamples=0,
-        no_cache=True,
-    )
+    result = evaluate(words, output=folder, sample=True, protocols=PROTOCOLS, tasks=sorted(tasks), settings=FEW_STEPS,
+                      resamples=0, no_cache=True)
     return observed([result.folder], lambda match: None)
 
 
-def find_themselves(seen, tasks):
-    """Every complete setting of `tasks` printed with two decimals: it must come first. How many settings there are."""
-    complete = [each for each in candidates(seen, tasks) if not each.missing]
-    for each in complete:
-        values = {task: each.points(task, False, 0.0) for task in tasks}
-        share = all(abs(value) <= 1 for value in values.values())
-        written = {task: f"{value:.2f}" for task, value in values.items()}
-        if share:  # read x 100, but for what is no percentage
-            plain = any(cell.form.protocol.metric(cell.metrics[0]).scale == 1 for cell in each.cells.values())
-            written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
-        printed = {task: Number.parse(text, task) for task, text in written.items()}
-        found = search(Numbers(printed), seen)
-        first = [setting for match in found.matches if match.rank == 1 for setting in match.settings]
-        own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
-               for setting in first if len(setting) == len(each.slots)]
-        assert any(own), (each.slots, first)
-        assert found.verdict == "reproduced"
-    return len(complete)
-
-
 def test_every_setting_finds_itself(sample):
+    """Every complete setting of some tasks, printed with two decimals, must come first."""
     for tasks, count in (
         # STS-B by cosine or trained, SICK-R by cosine, cosine on all its pairs, or trained
-        ((*ORDER, "Avg"), 6 * 2 * 3), (ORDER[:5], 6), (("STS-B",), 6 * 2 + 2 + 2 * 4 + 5), (("SICK-E",), 2),
-        (("MR", "MRPC"), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
-    ):
-        assert find_themselves(sample, list(tasks)) == count, tasks
+        ([*ORDER, "Avg"], 6 * 2 * 3), ([*ORDER[:5]], 6), (["STS-B"], 6 * 2 + 2 + 2 * 4 + 5), (["SICK-E"], 2),
+        (["MR", "MRPC"], 2 * 4), (["STS-B/0-1"], 1), (["STS13", "SICK-E"], 6 * 2)):
+        complete = [each for each in candidates(sample, tasks) if not each.missing]
+        assert len(complete) == count, tasks
+        for each in complete:
+            values = {task: each.points(task, False, 0.0) for task in tasks}
+            written = {task: f"{value:.2f}" for task, value in values.items()}
+            if all(abs(value) <= 1 for value in values.values()):  # read x 100, but for what is no percentage
+                plain = any(cell.form.protocol.metric(cell.metrics[0]).scale == 1 for cell in each.cells.values())
+                written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
+            found = search(Numbers({task: Number.parse(text, task) for task, text in written.items()}), sample)
+            first = [setting for match in found.matches if match.rank == 1 for setting in match.settings]
+            own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
+                   for setting in first if len(setting) == len(each.slots)]
+            assert any(own), (each.slots, first)
+            assert found.verdict == "reproduced"
 
 
 def chosen(candidate):
@@ -107,13 +94,20 @@ def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
     assert less.matches[0].reproduced and all(len(match.differences) == 3 for match in less.matches)
 
 
-def test_settings_within_rounding_of_each_other_are_all_first(sample):
+def test_settings_within_rounding_of_each_other_are_all_first_and_what_is_beyond_any_percentage_is_a_rank(sample):
     [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
                if chosen(each) == ["sts", "all", "Spearman", "cosine"]]
     found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
     tied = [match for match in found.matches if match.rank == 1]
     assert len(tied) > 1 and all(match.reproduced for match in tied) and len(found.rivals) == len(tied) - 1
     assert all(match.rank > len(tied) for match in found.matches[len(tied) :])
+    # A number beyond any percentage: only an effective rank may be, which is compared with nothing else.
+    [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
+    value = rank.points("STS-B", False, 0)
+    found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
+    assert [match.differences["STS-B"] for match in found.matches] == [pytest.approx(-100.5)] and not found.unchecked
+    refuses(StsbenchError, r"STS12=100\.01 is impossible", given, "STS-B=50,STS12=100.01", sample)
+    assert given("STS12=100,STS13=-100.00", sample).matches
 
 
 def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
@@ -126,6 +120,14 @@ def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
             found = search(Numbers({"STS12": Number(value + away * unit, digits)}), seen)
             match = min(found.matches, key=lambda match: match.mean)
             assert match.reproduced is reproduced and found.verdict == ("reproduced" if reproduced else "nearest")
+    # What is not printed is said.
+    row = B2["sbert"]["all"]
+    found = given(said(row).replace(said(row[3:4]), "-"), seen)
+    assert found.matches[0].reproduced and set(found.matches[0].differences) == set(ORDER) - {"STS15"}
+    assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
+    named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
+    assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
+    assert not any("Not printed" in match for match in heading(given(said(row), seen), seen))
 
 
 def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(monkeypatch):
@@ -143,7 +145,7 @@ def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(mon
     assert found.matches[1].mean < found.matches[0].mean
 
 
-def test_presets_are_named_with_exactly_their_own_setting(sample):
+def test_presets_are_named_with_exactly_their_own_setting_and_averages_may_be_of_rounded_scores(sample):
     """The sample's regression was trained with other settings than any paper's; that of no paper is on MTEB's SICK-R."""
     seen = set()
     for each in candidates(sample, ORDER):
@@ -156,9 +158,7 @@ def test_presets_are_named_with_exactly_their_own_setting(sample):
         own = {task: CandidateScore(0, head, id, None, (metric.lower(),)) for task, id in ids.items()}
         assert set(replace(each, cells={**each.cells, **own}).papers()) == TRAINED.get((how, metric), set())
     assert seen == {True, False}
-
-
-def test_an_average_may_be_of_full_or_of_two_decimals_scores(sample):
+    # An average may be of full scores or of scores with two decimals.
     one = next(each for each in candidates(sample, ["Avg"]) if chosen(each)[:4] == ["sts", "all", "Spearman", "cosine"])
     values = [one.cells[task].value for task in ORDER]
     transfer = given("MR=50.00,Avg=60.00", sample)
@@ -189,18 +189,15 @@ def test_merging_settings_is_exact():
     assert len(merged(every)) == 1
     for _ in range(50):
         chosen = [every[i] for i in generator.permutation(len(every))[: generator.integers(1, len(every))]]
-        back = [
-            (("a", x), ("b", y), ("c", z))
-            for setting in merged(chosen) for x in setting[0][1] for y in setting[1][1] for z in setting[2][1]
-        ]
+        back = [(("a", x), ("b", y), ("c", z))
+                for setting in merged(chosen) for x in setting[0][1] for y in setting[1][1] for z in setting[2][1]]
         assert len(back) == len(set(back)) and set(back) == set(chosen)
 
 
 def test_numbers_of_a_file_or_in_order_keep_their_digits(tmp_path):
     for name, content in (
         ("n.json", '{"STS12": 72.40, "STS-B": "82.03"}'), ("n.csv", "task,score\nSTS12,72.40\n\nSTS-B,82.03\n"),
-        ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n"),
-    ):
+        ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n")):
         (tmp_path / name).write_bytes(content.encode())
         assert read_numbers(str(tmp_path / name)).items == {"STS12": Number(72.4, 2), "STS-B": Number(82.03, 2)}
     assert read_numbers("1.5,2,3,4,5,6,7,8.25").items == {
@@ -209,6 +206,11 @@ def test_numbers_of_a_file_or_in_order_keep_their_digits(tmp_path):
     assert read_numbers("1 & 2 & 3 & 4 & 5 & 6 & 7 &") == read_numbers("1 & 2 & 3 & 4 & 5 & 6 & 7")  # ends in a separator
     for text in ("72.,37.,80.,60.,75.,59.,85.,39.", "72 37 80 60 75 59 85 39", "100,99,98,97,96,95,94,97"):
         assert [number.digits for number in read_numbers(text).items.values()] == [0] * 8
+    for name, content in (  # beyond the limits, refused at once
+        ("n.json", '{"STS12": ' + "[" * 200_000 + "]" * 200_000 + "}"), ("n.yaml", "a0: &a0 [x, x]\n" + "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30)))):
+        (tmp_path / name).write_text(content, "utf-8")
+        refuses(StsbenchError, "", read_numbers, str(tmp_path / name))
 
 
 @settings(max_examples=30)
@@ -227,39 +229,8 @@ def test_any_separator_gives_the_numbers_and_a_cell_that_is_not_printed_moves_no
     assert found.absent == tuple(names[at] for at in sorted(gone - trailing))
 
 
-def test_what_is_not_printed_is_said(runs):
-    seen = observed([runs["sbert"]], lambda match: None)
-    row = B2["sbert"]["all"]
-    found = given(said(row).replace(said(row[3:4]), "-"), seen)
-    assert found.matches[0].reproduced and set(found.matches[0].differences) == set(ORDER) - {"STS15"}
-    assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
-    named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
-    assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
-    assert not any("Not printed" in match for match in heading(given(said(row), seen), seen))
-
-
 @settings(max_examples=25)
 @drawn(ROWS, st.sampled_from([",", ", ", " ", ";", "; ", " & ", "|", "\t"]))
 def test_decimal_commas_are_never_read_as_whole_numbers(row, separator):
     with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):
         read_numbers(separator.join(text.replace(".", ",") for text in row))
-
-
-def test_a_number_beyond_any_percentage(sample):
-    """Only an effective rank may be: it is compared with nothing else."""
-    [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
-    value = rank.points("STS-B", False, 0)
-    found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
-    assert [match.differences["STS-B"] for match in found.matches] == [pytest.approx(-100.5)] and not found.unchecked
-    refuses(StsbenchError, r"STS12=100\.01 is impossible", given, "STS-B=50,STS12=100.01", sample)
-    assert given("STS12=100,STS13=-100.00", sample).matches
-
-
-def test_a_file_beyond_the_limits_is_refused_at_once(tmp_path):
-    for name, content in (
-        ("numbers.json", '{"STS12": ' + "[" * 200_000 + "]" * 200_000 + "}"),
-        ("numbers.yaml", "a0: &a0 [x, x]\n" + "".join(
-            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))),
-    ):
-        (tmp_path / name).write_text(content, "utf-8")
-        refuses(StsbenchError, "", read_numbers, str(tmp_path / name))

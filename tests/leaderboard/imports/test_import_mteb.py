@@ -64,17 +64,13 @@ def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path)
         assert [each.task for each in imported.tasks] == ["STS12", "STSBenchmark", "SICK-R"]
         scores = {(each.cosine_spearman, each.cosine_pearson, each.dataset_revision) for each in imported.tasks}
         assert scores == {(0.5, 0.25, revision) for revision in (DATA, *PINNED.values())}
-
-
-def test_a_single_file_is_of_the_model_that_is_named_beside_it(cache, tmp_path):
-    file = cache / "results/example__encoder" / REVISION / "STS12.json"
-    (tmp_path / "loose").mkdir()
-    (tmp_path / "loose/STS12.json").write_bytes(file.read_bytes())
-    import_results(tmp_path / "two", str(tmp_path / "loose"), name="some/body")
-    assert load_imported(tmp_path / "two/imported")[0].model == "some/body"
+    # A single file is of the model that is named beside it.
+    write(tmp_path / "loose", "STS12")
+    import_results(tmp_path / "one", str(tmp_path / "loose"), name="some/body")
+    assert load_imported(tmp_path / "one/imported")[0].model == "some/body"
     (tmp_path / "loose/model_meta.json").write_text(json.dumps({"name": "from/meta", "revision": "abc"}))
-    import_results(tmp_path / "three", str(tmp_path / "loose"))
-    (imported,) = load_imported(tmp_path / "three/imported")
+    import_results(tmp_path / "two", str(tmp_path / "loose"))
+    (imported,) = load_imported(tmp_path / "two/imported")
     assert (imported.model, imported.revision) == ("from/meta", "abc")
 
 
@@ -88,20 +84,17 @@ def test_what_is_there_stays_and_of_several_revisions_one_is_chosen(cache, tmp_p
     assert path.read_text() == good
     for damage, words in {
         good.replace("0.25", "25"): "tasks.0.cosine_pearson", good.replace("STSBenchmark", "STS12"): "stands in it twice",
-        good.replace(MODEL, "other/name"): "should be other__name.yaml", "": "tool",
-    }.items():
+        good.replace(MODEL, "other/name"): "should be other__name.yaml", "": "tool"}.items():
         path.write_text(damage)
         refuses(StsbenchError, f"{path.name}.*{words}", load_imported, board / "imported")
     write(model / "main", "STS13", spearman=0.75)
-    with pytest.raises(StsbenchError, match=f"several revisions of {MODEL}: choose one with --revision .*{REVISION}, main"):
-        import_results(tmp_path / "other", str(cache))
+    words = f"several revisions of {MODEL}: choose one with --revision .*{REVISION}, main"
+    refuses(StsbenchError, words, import_results, tmp_path / "other", str(cache))
     import_results(tmp_path / "other", str(cache), revision="main")
     assert [task.task for task in load_imported(tmp_path / "other/imported")[0].tasks] == ["STS13"]
 
 
 def test_what_is_not_a_result_on_mtebs_data_is_refused(tmp_path):
-    folder = tmp_path / "example__encoder" / REVISION
-    folder.mkdir(parents=True)
     for change, says in (
         ({"spearman": 50.0}, "STS12.json: cosine_spearman: Input should be less than or equal to 1"),
         ({"spearman": float("nan")}, "STS12.json: cosine_spearman: Input should be a finite number"),
@@ -109,16 +102,14 @@ def test_what_is_not_a_result_on_mtebs_data_is_refused(tmp_path):
         ({"task_name": "Banking77Classification"}, "STS12.json is of Banking77Classification"),
         ({"scores": None}, "STS12.json is not a result file of mteb 1.11 or later: scores"),
         ({"subset": "es"}, "nothing to import: STS12.json left out: it has no scores of the test split"),
-        ({"data": "stsbench sts12/test senteval 0123"}, "nothing to import: .*names no revision of MTEB's data"),
-    ):
-        (folder / "STS12.json").write_text(json.dumps(result(**{"task": "STS12", **change})))
+        ({"data": "stsbench sts12/test senteval 0123"}, "nothing to import: .*names no revision of MTEB's data")):
+        put(tmp_path / "example__encoder" / REVISION, "STS12", result(**{"task": "STS12", **change}))
         refuses(StsbenchError, says, import_results, tmp_path / "board", str(tmp_path / "example__encoder"))
         assert not (tmp_path / "board").exists()
 
 
-@pytest.fixture
-def server(cache, monkeypatch):
-    """The results repository on this machine: GitHub's listing of a model's folder, and its files."""
+def test_a_models_results_are_downloaded(cache, tmp_path, monkeypatch):
+    """From the results repository on this machine: GitHub's listing of a model's folder, and its files."""
     model = cache / "results/example__encoder"
     listing = [{"name": each.name, "type": "dir"} for each in model.iterdir()] + [{"name": "README.md", "type": "file"}]
     (cache / "api").mkdir()
@@ -132,16 +123,12 @@ def server(cache, monkeypatch):
     with answering(answer) as address:
         monkeypatch.setattr(mteb, "LISTING", f"{address}/api")
         monkeypatch.setattr(mteb, "FILES", f"{address}/results")
-        yield
-
-
-def test_a_models_results_are_downloaded(server, tmp_path, monkeypatch):
-    (path,) = import_results(tmp_path / "board", MODEL).written
-    (imported,) = load_imported(path.parent)
-    assert imported.revision == REVISION and len(imported.tasks) == 3
-    assert imported.source == "https://github.com/embeddings-benchmark/results/tree/main/results/example__encoder"
-    for arguments, says in {("no/body",): "has no model no/body", (MODEL, None, "x"): f"no revision x .*{REVISION}"}.items():
-        refuses(StsbenchError, says, import_results, tmp_path / "board", *arguments)
+        (path,) = import_results(tmp_path / "board", MODEL).written
+        (imported,) = load_imported(path.parent)
+        assert imported.revision == REVISION and len(imported.tasks) == 3
+        assert imported.source == "https://github.com/embeddings-benchmark/results/tree/main/results/example__encoder"
+        for arguments, says in (["no/body"], "has no model no/body"), ([MODEL, None, "x"], f"no revision x .*{REVISION}"):
+            refuses(StsbenchError, says, import_results, tmp_path / "board", *arguments)
     monkeypatch.setattr(mteb, "LISTING", "http://127.0.0.1:9")  # nobody listens
     refuses(StsbenchError, "cannot download", import_results, tmp_path / "other", MODEL)
     assert not (tmp_path / "other").exists()
@@ -156,18 +143,14 @@ def test_rows_stand_beside_the_published_ones_and_have_no_rank(cache, tmp_path):
     for name, score in {"sts-spearman-all": 50.0, "sts-pearson-all": 25.0}.items():
         row = rows[name]
         assert {column: cell.value for column, cell in row.cells.items()} == dict.fromkeys(
-            ("STS12", "STS-B", "SICK-R-MTEB"), score
-        )  # never SICK-R, and so no Avg
+            ("STS12", "STS-B", "SICK-R-MTEB"), score)  # never SICK-R, and so no Avg
         assert row.flags == ("imported",) and row.rank is None
         assert "not checked" in row.marks[0] and "raw text" in row.marks[1]
         assert "SICK-R-MTEB" in next(tab for tab in made.tabs if tab.id == name).columns
     assert FLAGS["imported"][0] == "imported, not checked"
     assert f"mteb:{MODEL}" in csv_table(made) and MODEL in markdown_tables(made)
-
-
-def test_rows_prefer_mtebs_text_and_other_revisions_of_the_data_are_marked(cache, tmp_path):
-    import_results(tmp_path, str(cache))
-    plain = board_example.board(measured=4, published=3).tabs[0]
+    # Rows prefer mteb's text, and other revisions of the data are marked.
+    plain = board.tabs[0]
     raw = replace(plain, id="sts-spearman-all-raw-text", published=())
     tabs = with_imported([plain, raw], load_imported(tmp_path / "imported"))
     assert tabs[0] == plain and [len(row.marks) for row in tabs[1].published] == [1]
@@ -201,9 +184,8 @@ def clone(tmp_path):
     put(model, "Banking77Classification", new)
     pairs = [{"hf_subset": name, "main_score": value} for name, value in (("en-en", 0.8), ("ar-ar", None))]
     put(model, "STS17", {"dataset_revision": DATA, "mteb_version": "2.2", "scores": {"test": pairs}})
-    test = {"cos_sim": {"spearman": 0.7}, "evaluation_time": 3}
-    old = {"mteb_version": "1.0", "mteb_dataset_revision": None, "test": test}
-    put(model.with_name("external"), "STSBenchmark", old)
+    old = {"mteb_version": "1.0", "mteb_dataset_revision": None}
+    put(model.with_name("external"), "STSBenchmark", {**old, "test": {"cos_sim": {"spearman": 0.7}, "evaluation_time": 3}})
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.org", "commit", "-qm", "a"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
     return root
@@ -215,8 +197,7 @@ def test_a_clone_gives_scores_as_printed_with_its_commit(clone, tmp_path):
     published = load_published(tmp_path / "board")
     assert [(score.task, score.subset, score.value, score.mteb_version, score.revision) for score in published.scores] == [
         ("STS12", "default", "0.12345678901234568", "2.1", REVISION), ("STS17", "en-en", "0.8", "2.2", REVISION),
-        ("STSBenchmark", "default", "0.7", "1.0", "external"),
-    ]
+        ("STSBenchmark", "default", "0.7", "1.0", "external")]
     head = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     assert published.source.commit == head.strip() and published.source.licence == "CC0-1.0"
     # What mteb's registry knows of the model.

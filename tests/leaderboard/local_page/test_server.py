@@ -48,8 +48,7 @@ def test_only_who_asks_by_its_own_name_is_answered(served, method):
         ([OWN, "Origin: http://127.0.0.1:PORT"], 200), ([OWN, "Origin: http://evil.example"], 403),
         ([OWN, "Origin: null"], 403),
         ([OWN, "Sec-Fetch-Site: same-origin"], 200), ([OWN, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"], 403),
-        ([OWN, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"], 200),
-    ):
+        ([OWN, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"], 200)):
         given, answer = asked(served, "/", *headers, method=method)
         assert given == status and ("the board" in answer) == (status == 200 and method == "GET"), headers
 
@@ -57,14 +56,10 @@ def test_only_who_asks_by_its_own_name_is_answered(served, method):
 def test_a_path_that_names_no_file_of_the_page_is_not_found(served, capfd):
     for path in (
         "/%00", "/index.html%00", "/..%2fsecret.txt", "/%2e%2e/secret.txt", "/../secret.txt", "/link.txt", "/circle",
-        "/%ed%a0%80", "/" + "a" * 5000, "/tabs/..%5c..%5csecret.txt", "/nothing", "*", "http://evil.example/none",
-    ):
+        "/%ed%a0%80", "/" + "a" * 5000, "/tabs/..%5c..%5csecret.txt", "/nothing", "*", "http://evil.example/none"):
         status, answer = asked(served, path, OWN)
         assert status == 404 and "secret" not in answer.replace(path, ""), path
-    assert capfd.readouterr().err == ""
-
-
-def test_other_requests_are_errors_and_a_folder_is_asked_for_with_its_slash_at_this_address(served, capfd):
+    # Other requests are errors, and a folder is asked for with its slash, at this address.
     for headers, method in (([OWN, "X: " + "a" * 70_000], "GET"), ([OWN] + [f"X{i}: 1" for i in range(200)], "GET"),
                             ([OWN], "POST"), ([OWN], "TRACE")):
         assert asked(served, "/", *headers, method=method)[0] >= 400
@@ -75,18 +70,15 @@ def test_other_requests_are_errors_and_a_folder_is_asked_for_with_its_slash_at_t
 
 
 def test_a_server_ends_with_its_block(tmp_path):
-    (tmp_path / "index.html").write_text("the board")
-    with serve(tmp_path, port=0) as server:
+    built, board = tmp_path / "built", tmp_path / "board"
+    built.mkdir()
+    (built / "index.html").write_text("the board")
+    with serve(built, port=0) as server:
         assert asked(server, "/", OWN)[0] == 200
         assert server.url in server._repr_html_() and server.url in repr(server)
     with pytest.raises(ConnectionRefusedError):
         asked(server, "/", OWN)
-
-
-def test_a_built_folder_is_served_as_well_as_the_board_that_holds_one(tmp_path):
-    built, board = tmp_path / "built", tmp_path / "board"
-    built.mkdir()
-    (built / "index.html").write_text("the board")
+    # A built folder is served as well as the board that holds one.
     (board / "measured").mkdir(parents=True)
     assert built_page(built) == built
     assert built_page(board) == board / "site"

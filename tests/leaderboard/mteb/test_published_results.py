@@ -27,6 +27,11 @@ TAB, MODEL, ENTRY = "mteb-as-published", "sentence-transformers/all-MiniLM-L6-v2
 COMMIT, DATA = "a" * 40, "d" * 40
 BROKEN = "Gameselo/STS-multilingual-mpnet-base-v2"  # whose file was divided by 100 twice
 DRAWS = 1000
+# As their makers state them: the models' cards, and the announcement of jina-embeddings-v3.
+STATED = {
+    "jinaai/jina-embeddings-v3": {"licence": "CC-BY-NC-4.0", "released": "2024-09", "width": 1024, "max_tokens": 8192},
+    MODEL: {"licence": "Apache-2.0", "width": 384, "max_tokens": 256, "languages": ["en"], "languages_n": 1, "open": True},
+    "intfloat/multilingual-e5-small": {"licence": "MIT", "width": 384, "max_tokens": 512, "languages_n": 93}}
 
 
 @pytest.fixture(scope="module")
@@ -35,31 +40,16 @@ def published():
 
 
 @pytest.fixture(scope="module")
-def rows(published):
-    return {row.model: row for row in seven_task_rows(published.scores)}
-
-
-@pytest.fixture(scope="module")
 def ranking(published):
     return as_published(published, measured_here=[MeasuredHere(ENTRY, MODEL, dict.fromkeys(results.ITEMS, 78.5))])
-
-
-@pytest.fixture(scope="module")
-def files(ranking):
-    return site(replace(synthetic(9, 3), sections={"mteb": ranking}))
-
-
-@pytest.fixture(scope="module")
-def by_language(published):
-    return {(table.task, table.name): table for table in languages(published.scores)}
 
 
 def scores_of(name="a/b", revision=COMMIT, value="0.5", tasks=tuple(results.ITEMS), data=DATA):
     return [results.Score(name, revision, task, "default", value, "1.0", data) for task in tasks]
 
 
-def test_the_models_with_seven_tasks_are_those_of_a_plain_count(rows, published):
-    folders = {}
+def test_the_models_with_seven_tasks_are_those_of_a_plain_count(published):
+    rows, folders = {row.model: row for row in seven_task_rows(published.scores)}, {}
     for score in published.scores:
         if score.task in results.ITEMS:
             folders.setdefault(score.model, {}).setdefault(score.revision, set()).add(score.task)
@@ -91,13 +81,20 @@ def test_each_doubt_is_flagged_for_what_it_is():
         (plain, {}), ([replace(plain[0], value="0.005"), *plain[1:]], {"divided": "STS12 is printed as 0.005"}),
         ([replace(score, value="0.005") for score in plain], {}),  # a poor model is no fault
         ([*plain, replace(plain[2], value="0.51")], {"twice": "STS14: 0.5 and 0.51"}),
-        ([*plain, replace(twin, value="0.509")], {}),
-    ):
+        ([*plain, replace(twin, value="0.509")], {})):
         assert dict(seven_task_rows(scores)[0].doubts) == doubts
     assert "disagrees" in seven_task_rows([*plain, twin])[0].flags
     assert seven_task_rows(scores_of(revision="1"))[0].flags == ("no-commit",)
     strange = [*scores_of("c/d"), *scores_of("e/f"), *[replace(score, dataset_revision="") for score in plain]]
     assert {row.model: row.flags for row in seven_task_rows(strange)} == {"a/b": ("data",), "c/d": (), "e/f": ()}
+    # And in a table of a language, where a commit is taken before a model card, too.
+    scores = [results.Score(model, folder, "STS17", "en-de", value, "", data) for model, folder, value, data in (
+        ("a/b", "external", "0.9", "x"), ("a/b", COMMIT, "0.8", "x"), ("d/e", "1", "0.6", "y"),
+        *((f"c/{i}", "external", "0.7", "x") for i in range(3)))]
+    made = {row.model: row for table in languages(scores) for row in table.rows}
+    assert made["a/b"].score == 80 and made["a/b"].doubts == ()
+    assert made["c/0"].doubts == (("card", "this task"),)
+    assert [key for key, _ in made["d/e"].doubts] == ["no-commit", "data"]
 
 
 def test_the_table_is_the_same_bytes_and_what_does_not_fit_is_refused(published, tmp_path):
@@ -142,9 +139,7 @@ def test_ranks_and_tiers_are_those_of_a_loop(ranking):
         "Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B", "Lajavaness/bilingual-embedding-large",
         "Cohere/Cohere-embed-english-v3.0"]
     assert [at.differs for at in ranking.standings if at and at.tier == 1] == [False, False, True, True]
-
-
-def test_a_tier_has_those_that_none_is_better_than():
+    # A tier has those that none is better than.
     different = np.zeros((4, 4), dtype=bool)
     different[2, 0] = different[3, 0] = different[3, 2] = True
     assert tiers(np.array([4.0, 3, 2, 1]), different).tolist() == [1, 1, 2, 3]
@@ -173,15 +168,14 @@ def test_what_errors_share_is_measured_and_the_verdicts_are_checked_against_the_
     assert len(separated) == 2 and all(row.on_items[0] <= row.position <= row.on_items[1] for row in rows)
 
 
-def test_every_language_of_the_table_is_shown_and_no_score_is_lost(by_language, published):
+def test_every_language_of_the_table_is_shown_and_ranked(published):
+    by_language = {(table.task, table.name): table for table in languages(published.scores)}
     assert list(by_language) == [(task, name) for task, names in PAIRS.items() for name in names]
     shown = {(table.task, table.name, row.model): row.score for table in by_language.values() for row in table.rows}
     printed = {(score.task, score.subset, score.model): 100 * score.number
                for score in published.scores if score.task in PAIRS}
     assert shown == {key: value for key, value in printed.items() if key[2] not in NO_MODELS}
-
-
-def test_fewer_pairs_than_fifty_rank_nothing_and_a_broken_file_has_no_rank_in_any_language(by_language):
+    # Fewer pairs than fifty rank nothing, and a broken file has no rank in any language.
     refused = {key for key, table in by_language.items() if table.refused}
     assert refused == {("STS22.v2", "pl-en"), ("STS22.v2", "de-pl"), ("STS22.v2", "fr-pl")}
     for table in by_language.values():
@@ -192,11 +186,8 @@ def test_fewer_pairs_than_fifty_rank_nothing_and_a_broken_file_has_no_rank_in_an
         row = by_language["STS17", name].rows[-1]
         assert row.model == BROKEN and row.position is None and row.score < 1 and "divided" in dict(row.doubts)
     ranked = [table for table in by_language.values() if not table.refused]
-    unranked = {row.model for table in ranked for row in table.rows if row.position is None}
-    assert unranked == {BROKEN}
-
-
-def test_ranks_of_a_language_are_those_of_a_loop_over_pairs(by_language):
+    assert {row.model for table in ranked for row in table.rows if row.position is None} == {BROKEN}
+    # Ranks are those of a loop over pairs.
     rows = [row for row in by_language["STS17", "en-de"].rows if row.position is not None]
     critical = norm.isf(0.025 / (len(rows) - 1))
     errors = [(1 - r * r) * np.sqrt((1 + r * r / 2) / 247) for r in (row.score / 100 for row in rows)]
@@ -208,17 +199,8 @@ def test_ranks_of_a_language_are_those_of_a_loop_over_pairs(by_language):
         assert row.last == len(rows) - sum(other.score < row.score for other in apart)
 
 
-def test_a_commit_is_taken_before_a_model_card_and_doubts_are_flagged():
-    scores = [results.Score(model, folder, "STS17", "en-de", value, "", data) for model, folder, value, data in (
-        ("a/b", "external", "0.9", "x"), ("a/b", COMMIT, "0.8", "x"), ("d/e", "1", "0.6", "y"),
-        *((f"c/{i}", "external", "0.7", "x") for i in range(3)))]
-    made = {row.model: row for table in languages(scores) for row in table.rows}
-    assert made["a/b"].score == 80 and made["a/b"].doubts == ()
-    assert made["c/0"].doubts == (("card", "this task"),)
-    assert [key for key, _ in made["d/e"].doubts] == ["no-commit", "data"]
-
-
-def test_the_file_holds_every_row_and_the_index_what_is_shown_before(files, ranking):
+def test_the_file_holds_every_row_and_the_index_what_is_shown_before(published, ranking):
+    files = site(replace(synthetic(9, 3), sections={"mteb": ranking}))
     data, index = json.loads(files[f"published/{TAB}.json"]), json.loads(files["index.json"])
     assert len(data["rows"]) == 207 and data["ranked"] == 206 and [task["items"] for task in data["tasks"]][-1] == 9927
     for row, known in zip(data["rows"], ranking.rows, strict=True):
@@ -231,9 +213,14 @@ def test_the_file_holds_every_row_and_the_index_what_is_shown_before(files, rank
     assert shown["measured_here"] == {ENTRY: {"model": MODEL, "published": 78.9365, "measured": 78.5}}
     assert "as_published" not in json.loads(site(synthetic(3, 2))["index.json"])
     assert len(gzip.compress(files[f"published/{TAB}.js"].encode(), 9)) < 25_000
+    # A row has what a choice needs.
+    of_models = {row["model"]: row for row in data["rows"]}
+    for model, facts in STATED.items():
+        of_model = of_models.get(model) or published.facts[model]
+        assert {name: of_model[name] for name in facts} == facts
 
 
-def test_the_findings_say_what_the_board_holds(ranking):
+def test_the_findings_say_what_the_board_holds_and_who_was_trained_on_kin_of_the_tasks(ranking):
     page = published_page(ranking)
     names = ["Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B", "Lajavaness/bilingual-embedding-large",
              "Cohere/Cohere-embed-english-v3.0"]
@@ -242,10 +229,8 @@ def test_the_findings_say_what_the_board_holds(ranking):
     assert "202 of 205 pairs of neighbours cannot be separated at 5 %" in page and "176 of 180" in page
     assert f"{MODEL} 78.94 as published, 78.50 measured here (`{ENTRY}`)" in page and "| mixed folders | 19 |" in page
     assert (BOARD.parent / "docs/findings/mteb-as-published.md").read_text("utf-8").startswith(page[:200])
-
-
-def test_who_was_trained_on_kin_of_the_tasks_is_said_and_others_are_ranked_alone(ranking):
-    """Unknown is neither: it is not among those that are ranked alone, and no row is called so for want of a record."""
+    assert "31 models were trained on sets that hold pairs of these tasks" in page and "of 41 nothing is known" in page
+    # Unknown is neither: it is not among those that are ranked alone, and no row is called so for want of a record.
     trained = [ranking.trained(row.model) for row in ranking.rows]
     assert {word: trained.count(word) for word in ("yes", "no", "unknown")} == {"yes": 31, "no": 135, "unknown": 41}
     assert trained[:20].count("yes") == 7 and ranking.training["jinaai/jina-embeddings-v3"] == ["STS12"]
@@ -254,26 +239,7 @@ def test_who_was_trained_on_kin_of_the_tasks_is_said_and_others_are_ranked_alone
     alone = [row.mean for row, standing in zip(ranking.rows, ranking.declared, strict=True) if standing]
     places = [standing.position for standing in ranking.declared if standing]
     assert places == [1 + sum(other > mean for other in alone) for mean in alone]
-    page = published_page(ranking)
-    assert "31 models were trained on sets that hold pairs of these tasks" in page and "of 41 nothing is known" in page
-
-
-# As their makers state them: the models' cards, and the announcement of jina-embeddings-v3.
-STATED = {
-    "jinaai/jina-embeddings-v3": {"licence": "CC-BY-NC-4.0", "released": "2024-09", "width": 1024, "max_tokens": 8192},
-    MODEL: {"licence": "Apache-2.0", "width": 384, "max_tokens": 256, "languages": ["en"], "languages_n": 1, "open": True},
-    "intfloat/multilingual-e5-small": {"licence": "MIT", "width": 384, "max_tokens": 512, "languages_n": 93},
-}
-
-
-def test_a_row_has_what_a_choice_needs(files, published):
-    rows = {row["model"]: row for row in json.loads(files[f"published/{TAB}.json"])["rows"]}
-    for model, facts in STATED.items():
-        of_model = rows.get(model) or published.facts[model]
-        assert {name: of_model[name] for name in facts} == facts
-
-
-def test_where_the_first_rows_stand_without_kin(ranking):
+    # Where the first rows stand without them.
     header, *rows = [line.split(",") for line in rank_moves(ranking).splitlines()]
     assert len(rows) == 20 and header[2:4] == ["trained_on_kin", "place"]
     ranks = {row[0]: row[2:4] + row[6:7] + row[9:10] for row in rows}
@@ -310,13 +276,9 @@ def by_loops(scores, rows_of):
     return differ
 
 
-@pytest.fixture(scope="module")
-def scores():
+def test_the_rows_tests_are_those_of_a_loop_over_all_patterns_and_of_scipys_permutation_test():
     rng = np.random.default_rng(4)
-    return np.linspace(80, 68, 5)[:, None] + rng.normal(0, 2, (5, 7)) + rng.normal(0, 5, 7)
-
-
-def test_the_rows_tests_are_those_of_a_loop_over_all_patterns(scores):
+    scores = np.linspace(80, 68, 5)[:, None] + rng.normal(0, 2, (5, 7)) + rng.normal(0, 5, 7)
     tested = compare_over_tasks(scores)
     for i in range(len(scores)):
         expected = by_loops(scores, [(i, j) for j in range(len(scores)) if j != i])
@@ -325,15 +287,12 @@ def test_the_rows_tests_are_those_of_a_loop_over_all_patterns(scores):
     joint = {(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(tested.jointly)), strict=True)}
     assert joint == by_loops(scores, pairs)
     assert 0 < tested.jointly.sum() < tested.alone.sum() <= tested.pairs.sum() < 20 and tested.patterns == 64
-
-
-def test_a_pair_by_itself_is_scipys_permutation_test_and_few_tasks_let_nothing_differ(scores):
-    tested = compare_over_tasks(scores)
     for i in range(len(scores)):
         for j in range(i):
             p = permutation_test((scores[i], scores[j]), lambda a, b, axis: np.mean(a - b, axis=axis),
                                  permutation_type="samples", vectorized=True, n_resamples=np.inf).pvalue
             assert tested.pairs[i, j] == tested.pairs[j, i] == (p < 0.05)
+    # Few tasks let nothing differ.
     assert not compare_over_tasks(np.array([[90.0] * 5, [10.0] * 5])).pairs.any()
     assert compare_over_tasks(np.array([[90.0] * 6, [10.0] * 6])).alone[0, 1]
     assert len(sign_patterns(7)) == 63
@@ -346,15 +305,11 @@ def spearman(one, other):
     return (ranks[0] * ranks[1]).sum(axis=1) / np.sqrt((ranks[0] ** 2).sum(axis=1) * (ranks[1] ** 2).sum(axis=1))
 
 
-@pytest.mark.parametrize("rho", [0.2, 0.85])
-def test_it_is_the_spread_over_drawn_samples(rho):
-    rng = np.random.default_rng(2)
-    x, noise = rng.normal(size=(2, DRAWS, 300))
-    made = spearman(x, rho * x + np.sqrt(1 - rho**2) * noise)
-    assert float(spearman_error(np.array(made.mean()), np.array(300))) == pytest.approx(made.std(ddof=1), rel=0.07)
-
-
-def test_a_difference_of_means_is_that_of_drawn_samples():
+def test_errors_of_a_score_and_of_a_difference_of_means_are_the_spread_over_drawn_samples():
+    for rho in (0.2, 0.85):
+        x, noise = np.random.default_rng(2).normal(size=(2, DRAWS, 300))
+        made = spearman(x, rho * x + np.sqrt(1 - rho**2) * noise)
+        assert float(spearman_error(np.array(made.mean()), np.array(300))) == pytest.approx(made.std(ddof=1), rel=0.07)
     rng = np.random.default_rng(3)
     drawn = []
     for _task in range(3):

@@ -65,8 +65,7 @@ def test_a_reader_finds_and_sorts_rows(visit, browser):
     for order in ("desc", "asc"):  # numbers begin with the best
         page.by_script(head)
         expected = sorted(range(len(cells)), key=cells.__getitem__, reverse=order == "desc")
-        page.comes_to(lambda expected=expected: page.column(browser, "method"),
-                 [TAB.measured[i].method for i in expected])
+        page.comes_to(lambda expected=expected: page.column(browser, "method"), [TAB.measured[i].method for i in expected])
         assert "sort=STS12" in page.fragment(browser) and f"order={order}" in page.fragment(browser)
     visit("geometry-stsb?view=scores")
     rows = next(tab for tab in page.ODD.tabs if tab.id == "geometry-stsb").measured
@@ -218,7 +217,7 @@ def test_the_bundle_was_made_of_these_sources():
     assert sorted(path.name for path in BUNDLE.iterdir()) == sorted(PAGE)
 
 
-def test_the_policy_takes_nothing_inline_and_nothing_from_elsewhere():
+def test_the_page_takes_nothing_inline_no_markup_and_nothing_from_elsewhere():
     html = bundled("index.html")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
     rules = dict(part.strip().split(" ", 1) for part in policy[1].split(";"))
@@ -228,10 +227,7 @@ def test_the_policy_takes_nothing_inline_and_nothing_from_elsewhere():
     assert "<style" not in html and not re.search(r"\s(?:style|on\w+)=", html)
     assert not re.search(r'<(?!a )[^>]*(?:src|href)="(?:https?:)?//', html)
     assert "url(" not in bundled("board.css") and "@import" not in bundled("board.css")
-
-
-def test_the_pages_own_code_takes_no_markup_and_asks_for_nothing():
-    for path in (WEB / "src").rglob("*.js"):
+    for path in (WEB / "src").rglob("*.js"):  # nor does the page's own code
         words = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|\bfetch\(|XMLHttp|Function\("
         forbidden = re.search(words, path.read_text("utf-8"))
         assert not forbidden, f"{path.name}: {forbidden}"
@@ -249,15 +245,11 @@ def test_every_package_in_the_bundle_has_its_licence():
     assert hosts <= {"registry.npmjs.org"}  # and no machine of ours
 
 
-def _luminance(colour):
-    """Relative luminance of #rrggbb (WCAG 2.2)."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _contrast(one, other):
-    low, high = sorted((_luminance(one), _luminance(other)))
+def contrast(*colours):
+    """That of two colours #rrggbb, by their relative luminance (WCAG 2.2)."""
+    parts = [[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in colours]
+    linear = [[part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in each] for each in parts]
+    low, high = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in linear)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -267,12 +259,12 @@ def test_contrast_is_aa(mode):
     pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     colours = {name: values[mode] for name, *values in pairs}
     lines = tuple(colours[f"line-{i}"] for i in range(1, 9))
-    assert _contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 17
+    assert contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 17
     for path in (WEB / "src").rglob("*.css"):
         rest = re.sub(r"--[\w-]+: light-dark\([^)]*\);", "", path.read_text("utf-8"))
         assert not re.search(r":[^{};]*#[0-9a-f]{3}", rest), f"{path.name}: a colour that this test does not know"
     for ground in ("bg", "band"):
         for ink in ("ink", "muted", "accent", "warn", "good"):
-            assert _contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
         for edge in (colours["edge"], *lines):
-            assert _contrast(edge, colours[ground]) >= 3, (edge, ground)
+            assert contrast(edge, colours[ground]) >= 3, (edge, ground)

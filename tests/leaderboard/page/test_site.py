@@ -58,9 +58,13 @@ def test_the_index_names_every_file_and_a_script_registers_each(files):
         assert script.startswith(start) and script.endswith(");\n") and "<" not in script  # which could end its element
         assert json.loads(script[len(start) : -3]) == read(files, name)
     assert any(HOSTILE in text for name, text in files.items() if name.endswith(".json"))
+    for link in ("https://arxiv.org/abs/2104.08821", "HTTP://example.org:8080/a?b=c#d", "tables/sts.csv", "../a", "#sts"):
+        assert safe_link(link) == link  # kept whole
+    data = "".join(text for name, text in files.items() if name not in PAGE)
+    assert "javascript:" not in data and "https://example.org/paper?a=1&b=2" in data
 
 
-def test_scores_are_the_boards(files):
+def test_scores_and_ranks_are_the_boards_and_what_is_unranked_says_why(files):
     for tab in BOARD.tabs:
         shard = read(files, f"tabs/{tab.id}")
         for kind in ("measured", "published"):
@@ -73,25 +77,21 @@ def test_scores_are_the_boards(files):
                     kept = [cell.low, cell.high, cell.sd, cell.n]
                     shown = [*noise, *[None] * (4 - len(noise))]
                     assert shown == pytest.approx(kept, abs=0.5 * 10**-tab.digits + 1e-12), (tab.id, row.id, column)
-
-
-def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files):
     shard = read(files, f"tabs/{FIRST.id}")
     assert all("rank" not in row for row in shard["published"])
     assert [row["id"] for row in shard["measured"]] == [row.id for row in FIRST.measured]
-    odd = [row for row in shard["measured"] if "rank" not in row]
-    reasons = {(row.get("unranked"), row.get("best_of")) for row in odd}
+    reasons = {(row.get("unranked"), row.get("best_of")) for row in shard["measured"] if "rank" not in row}
     assert reasons == {("not ranked: its text was changed", None), (None, 10)}
     ranks = [row["rank"] for row in shard["measured"] if "rank" in row]
     assert ranks[0] == {"place": 1, "first": 1, "last": 2, "ties": "b", "tier": 1}  # no marginal interval in this board
     alone = replace(FIRST.measured[0], rank=replace(FIRST.measured[0].rank, alone=(1, 4)))
-    files = changed(replace(FIRST, measured=(alone,)))
-    assert read(files, f"tabs/{FIRST.id}")["measured"][0]["rank"]["alone"] == [1, 4]
+    (row,) = read(changed(replace(FIRST, measured=(alone,))), f"tabs/{FIRST.id}")["measured"]
+    assert row["rank"]["alone"] == [1, 4]
 
 
 def test_metrics_that_name_no_winner_are_sorted_and_say_so():
+    """As the board gathers geometry: neither end is better, no rank."""
     tab = next(tab for tab in BOARD.tabs if tab.id == "geometry-stsb")
-    # As the board gathers geometry: neither end is better, no rank.
     rows = tuple(replace(row, rank=None, unranked="not ranked") for row in reversed(tab.measured))
     files = changed(replace(tab, measured=rows, lower_is_better=False, better=dict.fromkeys(tab.columns, "neither")))
     values = [row["scores"]["alignment"][0] for row in read(files, f"tabs/{tab.id}")["measured"]]
@@ -112,7 +112,7 @@ def test_parts_stand_once_with_their_noise(files):
     assert [part["tabs"] for part in twice] == [[FIRST.id, "twin"]] * len(twice) and twice
 
 
-def test_flags_settings_dates_and_forms_come_with_their_words():
+def test_flags_settings_dates_and_forms_come_with_their_words_and_sizes_are_those_of_the_records():
     index = read(site(small(4)), "index")
     assert index["updated"] == "2026-11-21T10:00:00+00:00" and read(site(Board((), {})), "index")["updated"] is None
     assert index["flags"] == {key: {"label": FLAGS[key][0], "about": FLAGS[key][1]} for key in ("nli", "dev-selected")}
@@ -122,9 +122,7 @@ def test_flags_settings_dates_and_forms_come_with_their_words():
              "Accuracy, transfer:sklearn": "transfer:sklearn"}
     tabs = read(changed(*(replace(FIRST, id=f"t{i}", title=title) for i, title in enumerate(forms))), "index")["tabs"]
     assert [tab["form"] for tab in tabs] == [*forms.values()]
-
-
-def test_sizes_years_and_times_are_those_of_records_and_papers():
+    # Sizes, years and times are those of records and papers.
     board = small(4)
     sizes = {"parameters": 9, "bytes_a_vector": 4.0}
     timed = {**sizes, "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads", "memory_mb": 500.0}
@@ -174,37 +172,28 @@ def test_no_text_changes_the_page_or_leaves_its_string(name, about, mark):
 @example("data:text/html,x")
 @example("JAVASCRIPT&colon;alert(1)")
 def test_a_link_that_passes_is_http_or_relative(link):
-    if kept := safe_link(link):
-        # A browser drops control characters and white space before it looks for the scheme.
+    if kept := safe_link(link):  # a browser drops control characters and white space before it looks for the scheme
         scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):", re.sub(r"[\x00-\x20]", "", kept))
         assert scheme is None or scheme[1].lower() in {"http", "https"}
-
-
-def test_links_that_are_kept_whole(files):
-    for link in ("https://arxiv.org/abs/2104.08821", "HTTP://example.org:8080/a?b=c#d", "tables/sts.csv", "../a", "#sts"):
-        assert safe_link(link) == link
-    data = "".join(text for name, text in files.items() if name not in PAGE)
-    assert "javascript:" not in data and "https://example.org/paper?a=1&b=2" in data
 
 
 def test_tabs_and_entries_that_no_file_can_hold_are_named():
     published = replace(FIRST.published[0], cells={"STS12": Cell(float("nan"))})
     for tabs, words in (
-        ((FIRST, replace(FIRST, id=FIRST.id.upper())), "taken"), ((replace(FIRST, id="../a"),), "unfit"),
-        ((replace(FIRST, lead="X"),), "lead 'X'"),
-        ((replace(FIRST, published=(published,)),), f"row '{published.id}', STS12: not a finite number"),
-    ):
+        ([FIRST, replace(FIRST, id=FIRST.id.upper())], "taken"), ([replace(FIRST, id="../a")], "unfit"),
+        ([replace(FIRST, lead="X")], "lead 'X'"),
+        ([replace(FIRST, published=(published,))], f"row '{published.id}', STS12: not a finite number")):
         refuses(StsbenchError, re.escape(words), changed, *tabs)
     refuses(StsbenchError, "no entry 'entry-", site, Board(BOARD.tabs, {}))
-    with pytest.raises(StsbenchError, match=r"entry '\.\./x': its name is taken or unfit"):
-        site(Board((), {"../x": BOARD.entries["entry-00"]}))
+    unfit = Board((), {"../x": BOARD.entries["entry-00"]})
+    refuses(StsbenchError, r"entry '\.\./x': its name is taken or unfit", site, unfit)
 
 
 def of_tasks(row):
     return [row.cells[task].value for task in TASKS]
 
 
-def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_and_below():
+def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_and_below(files):
     for row in AVERAGED.measured:
         over = AVERAGED.over_tasks(row)
         assert (over.low, over.high) == pytest.approx(stats.ttest_1samp(of_tasks(row), 0).confidence_interval())
@@ -221,9 +210,7 @@ def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_a
     assert AVERAGED.neighbours(ranked[3])[0][1] == pytest.approx(stats.t.cdf(abs(gaps.mean()) / scale, 6))
     twins = replace(AVERAGED, measured=(ranked[0], replace(ranked[0], id="twin")))
     assert twins.neighbours(ranked[0]) == []
-
-
-def test_entries_files_and_the_csv_hold_intervals_over_tasks(files):
+    # Entries' files and the CSV hold them.
     made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries)
     shards = site(made)
     assert shards[f"tabs/{FIRST.id}.json"] == files[f"tabs/{FIRST.id}.json"]  # the first table does not grow

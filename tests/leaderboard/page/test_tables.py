@@ -31,24 +31,19 @@ MEASURED = (
         {"STS12": Cell(60.0, sd=0.456), "Avg": Cell(70.004, -3.2, 1.0, sd=0.31)}, seeds=5, rank=Rank(2, 2, 2, "ab2"),
         marks=("3 texts were cut",), source="two"),
     Row("three", "measured", "tenth", "MiniLM", None, {"STS12": Cell(61.0), "Avg": Cell(71.0)}, flags=("best-of-n",),
-        best_of=10, unranked=UNRANKED),
-)
+        best_of=10, unranked=UNRANKED))
 PUBLISHED = (
     Row("sbert:1:1", "published", "SBERT", "bert-base", "sup", {"STS12": Cell(70.97), "Avg": Cell(74.86)}, flags=("nli",),
-        average_printed=74.89, marks=(DISAGREES,), source="SBERT, table 1",
-        link="https://example.org/a?b=1&c=(2)"),
+        average_printed=74.89, marks=(DISAGREES,), source="SBERT, table 1", link="https://example.org/a?b=1&c=(2)"),
     Row("other:2:3", "published", "Other", "bert-base", None, {"Avg": Cell(74.0, sd=0.5)}, marks=(DISAGREES,),
-        source="Other", link="javascript:alert(1)"),
-)
+        source="Other", link="javascript:alert(1)"))
 
 
 def tab(**other):
-    given = {
+    return Tab(**{
         "id": "sts-spearman-all", "group": "sts", "title": "Spearman, all", "about": "Cosine; nothing is trained.",
         "metric": "spearman", "aggregation": "all", "columns": COLUMNS, "lead": "Avg", "digits": 2, "lower_is_better": False,
-        "measured": MEASURED, "published": PUBLISHED, **other,
-    }
-    return Tab(**given)
+        "measured": MEASURED, "published": PUBLISHED, **other})
 
 
 def board(*tabs):
@@ -76,8 +71,7 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
                            "5 seeds"]
     assert measured[3] == ["best of 10", "tenth2", "MiniLM", "", "61.00", "", "71.00", "", "best of 10"]
     assert published[0] == ["Method", "Backbone", "Setting", *COLUMNS, "Flags", "Source"]
-    assert published[1] == ["SBERT3", "bert-base", "sup", "70.97", "", "74.86, printed 74.89", "", "NLI",
-                            "SBERT, table 1"]
+    assert published[1] == ["SBERT3", "bert-base", "sup", "70.97", "", "74.86, printed 74.89", "", "NLI", "SBERT, table 1"]
     assert published[2] == ["Other3", "bert-base", "", "", "", "74.00 ± 0.5", "", "", "Other"]
     assert page.tags == {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "sup", "a"}
     text = tables.markdown(tab())
@@ -92,21 +86,18 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
     assert len(rendered(alone).tables) == 1 and "74.8" not in alone and "SBERT" not in alone
 
 
-@pytest.mark.parametrize(("digits", "cell", "shown"), [
-    (3, Cell(0.21449, 0.2, 0.2301), "0.214 (0.20-0.23)"), (0, Cell(214.49, 200.2, 230.1), "214 (200-230)"),
-])
-def test_a_tab_has_its_own_number_of_digits(digits, cell, shown):
-    assert shown in tables.markdown(tab(digits=digits, measured=(replace(MEASURED[0], cells={"Avg": cell}),)))
-    tiny = tab(digits=9, measured=(replace(MEASURED[0], cells={"Avg": Cell(3.25e-9)}),))
-    assert csv_lines(board(tiny))[0]["value"] == "0.00000000325"
+def test_a_tab_has_its_own_number_of_digits():
+    def of(digits, cell):
+        return tab(digits=digits, measured=(replace(MEASURED[0], cells={"Avg": cell}),))
+
+    assert "0.214 (0.20-0.23)" in tables.markdown(of(3, Cell(0.21449, 0.2, 0.2301)))
+    assert "214 (200-230)" in tables.markdown(of(0, Cell(214.49, 200.2, 230.1)))
+    assert csv_lines(board(of(9, Cell(3.25e-9))))[0]["value"] == "0.00000000325"
 
 
-@pytest.mark.parametrize("write", [tables.markdown, tables.latex, lambda tab: tables.csv_table(board(tab))])
-def test_sample_tabs_say_so(write):
-    assert tables.SAMPLE in write(tab(sample=True)) and tables.SAMPLE not in write(tab())
-
-
-def test_all_tabs_stand_below_their_groups():
+def test_all_tabs_stand_below_their_groups_and_samples_say_so():
+    for write in (tables.markdown, tables.latex, lambda tab: tables.csv_table(board(tab))):
+        assert tables.SAMPLE in write(tab(sample=True)) and tables.SAMPLE not in write(tab())
     several = board(tab(), tab(id="other", group="transfer", title="accuracy"), tab(id="third", title="mean"))
     text = tables.markdown_tables(several)
     heads = [line for line in text.splitlines() if line.startswith(("#", "**"))]
@@ -209,9 +200,7 @@ def test_the_short_table_is_by_what_rows_were_trained_on():
     assert [line[0] for line in lines[1:]] == ["test sentences", "no test sentences", "STS labels",
                                                *["unknown texts"] * tables.README_ROWS]
     assert "of 17 ranked rows" in text and [line[2] for line in lines[4:]] == ["b11", "b10", "b9"]
-
-
-def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
+    # It has no flags where no row has one, and never shows a sample.
     (lines,) = rendered(tables.short_table(board(tab(measured=(replace(MEASURED[1], seeds=1),))))).tables
     assert lines[0][-1] == "Rank"
     for nothing in (board(tab(sample=True)), board(tab(measured=())), board(tab(group="mteb")), Board((), {})):
@@ -219,8 +208,8 @@ def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sam
 
 
 def test_tiers_have_a_column_where_rows_have_some():
-    tiered = [replace(row, rank=row.rank and replace(row.rank, tier=tier)) for tier, row in enumerate(MEASURED, 1)]
-    tiered = tab(measured=tuple(tiered))
+    tiered = tab(measured=tuple(replace(row, rank=row.rank and replace(row.rank, tier=tier))
+                                for tier, row in enumerate(MEASURED, 1)))
     lines = rendered(tables.markdown(tiered)).tables[0]
     assert [line[:2] for line in lines] == [["Rank", "Tier"], ["1 (1-2) a", "1"], ["2 (2) ab2", "2"], ["best of 10", ""]]
     assert tables.TIERS in tables.markdown(tiered) and tables.SUBJECT in tables.markdown(tiered)
@@ -231,19 +220,16 @@ def test_tiers_have_a_column_where_rows_have_some():
     assert tiers >= {("one", "1"), ("two", "2"), ("three", ""), ("sbert:1:1", "")}
 
 
-PROMPTED = tuple(
-    replace(MEASURED[0], id=name, method=name, setting=setting, flags=(), cells={"Avg": Cell(*cell)}, rank=rank,
-            prompts=prompts)
-    for name, setting, cell, rank, prompts in (
-        ("one", "unsup", (78.9, 78.0, 79.6), Rank(1, 1, 2, "a", prompts=(1, 3), chance=0.254),
-         PromptSpread(15, 70.1234, 1.26, 66.0, 72.5)),
-        ("two", "unsup", (70.0, 69.2, 71.0), Rank(2, 1, 2, "a", prompts=(2, 2), chance=0.0), None),
-        ("three", None, (61.0,), None, PromptSpread(1, -0.5, None, -0.5, -0.5)),
-    ))
-
-
-def prompted(*rows):
-    return tab(columns=("Avg",), measured=rows or PROMPTED, published=(replace(PUBLISHED[1], marks=()),))
+def prompted(chance=0.254):
+    rows = tuple(
+        replace(MEASURED[0], id=name, method=name, setting=setting, flags=(), cells={"Avg": Cell(*cell)}, rank=rank,
+                prompts=prompts)
+        for name, setting, cell, rank, prompts in (
+            ("one", "unsup", (78.9, 78.0, 79.6), Rank(1, 1, 2, "a", prompts=(1, 3), chance=chance),
+             PromptSpread(15, 70.1234, 1.26, 66.0, 72.5)),
+            ("two", "unsup", (70.0, 69.2, 71.0), Rank(2, 1, 2, "a", prompts=(2, 2), chance=0.0), None),
+            ("three", None, (61.0,), None, PromptSpread(1, -0.5, None, -0.5, -0.5))))
+    return tab(columns=("Avg",), measured=rows, published=(replace(PUBLISHED[1], marks=()),))
 
 
 def test_prompts_have_two_columns_and_a_sentence():
@@ -256,9 +242,6 @@ def test_prompts_have_two_columns_and_a_sentence():
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert r"\begin{tabular}{rlllrrrll}" in text and len(lines) == 5 and {line.count("&") for line in lines} == {8}
     assert r"1-3, first in 25 \%" in text and "over the draws and over items" in text
-
-
-@pytest.mark.parametrize(("chance", "shown"), [(0.001, "<1 %"), (0.999, ">99 %"), (1.0, "100 %"), (0.5, "50 %")])
-def test_what_is_neither_never_nor_always_is_not_shown_as_either(chance, shown):
-    row = replace(PROMPTED[0], rank=replace(PROMPTED[0].rank, chance=chance))
-    assert rendered(tables.markdown(prompted(row))).tables[0][1][6] == f"1-3, first in {shown}"
+    # What is neither never nor always is not shown as either.
+    for chance, shown in ((0.001, "<1 %"), (0.999, ">99 %"), (1.0, "100 %"), (0.5, "50 %")):
+        assert rendered(tables.markdown(prompted(chance))).tables[0][1][6] == f"1-3, first in {shown}"

@@ -42,7 +42,7 @@ def both(runs, tmp_path_factory):
     return root, board(root, runs, ("clear", "noisy"))
 
 
-def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
+def test_spread_and_ranks_are_those_of_the_scores_behind_the_prompts(runs, both, tmp_path):
     _, made = both
     rows = rows_by_id(made)
     assert set(rows) == set(ENCODERS) and set(made.entries) == set(ENCODERS)  # an entry of prompts has no row
@@ -55,25 +55,33 @@ def test_the_spread_is_that_of_the_scores_behind_the_prompts(runs, both):
         assert over.mean == pytest.approx(np.mean(scores)) and over.sd == pytest.approx(np.std(scores, ddof=1))
         assert made.entries[name].prompts and set(made.entries[name].prompts) == set(ENCODERS[name][2])
         assert rows[name].seeds == 1 and not any("left out" in mark for mark in rows[name].marks)
-
-
-def test_ranks_over_prompts_and_items_are_wider(both):
-    """How they are computed is tested by enumeration, in test_prompt_study.py."""
-    rows = rows_by_id(both[1])
+    # Ranks over prompts and items are wider; how they are computed is tested by enumeration, in test_prompt_study.py.
     assert sum(row.rank.chance for row in rows.values()) == pytest.approx(1)
     assert [(rows[name].rank.first, rows[name].rank.last, *rows[name].rank.prompts) for name in ENCODERS] == [
-        (1, 2, 1, 2), (1, 2, 1, 3), (3, 3, 2, 3)
-    ]  # one prompt of `noisy` is worse than `noisier`
+        (1, 2, 1, 2), (1, 2, 1, 3), (3, 3, 2, 3)]  # one prompt of `noisy` is worse than `noisier`
     assert 0 < rows["noisy"].rank.chance < 0.5
-
-
-def test_ranks_by_default_and_scores_are_as_without_prompts(runs, both, tmp_path):
+    # Ranks by default and scores are as without prompts.
     plain = board(tmp_path, runs, ())
-    rows = rows_by_id(both[1])
     for row in tab(plain).measured:
         other = rows[row.id]
         assert row == replace(other, prompts=None, rank=replace(other.rank, prompts=None, chance=None))
-    assert np.array_equal(tab(plain).pairs.halves, tab(both[1]).pairs.halves)
+    assert np.array_equal(tab(plain).pairs.halves, tab(made).pairs.halves)
+    # The files of the page hold them.
+    files = site(made)
+    index = json.loads(files["index.json"])
+    assert {one["id"]: one.get("prompts") for one in index["tabs"]}[STS_TAB] == 2
+    assert set(index["entries"]) == set(ENCODERS)
+    shown = {row["id"]: row for row in json.loads(files[f"tabs/{STS_TAB}.json"])["measured"]}
+    for row in tab(made).measured:
+        rank = shown[row.id]["rank"]
+        assert rank["prompts"] == list(row.rank.prompts) and rank["chance"] == round(row.rank.chance, 4)
+        assert ("prompts" in shown[row.id]) == (row.prompts is not None)
+    over = rows["clear"].prompts
+    assert shown["clear"]["prompts"] == {"n": 3, "mean": round(over.mean, 4), "lowest": round(over.lowest, 4),
+                                         "highest": round(over.highest, 4), "sd": round(over.sd, 2)}
+    held = json.loads(files["entries/clear.json"])
+    assert sorted(held["prompts"]) == sorted(HARMLESS) and len(held["runs"]) == 1
+    assert "prompts" not in json.loads(files["entries/noisier.json"])
 
 
 def test_seeds_behind_one_prompt_count_as_their_mean(runs, tmp_path):
@@ -121,21 +129,3 @@ def test_a_prompt_that_has_no_score_in_many_resamples_is_left_out(both, monkeypa
     row = rows_by_id(gather(root))["clear"]
     assert (rows_by_id(before)["clear"].prompts.n, row.prompts.n) == (3, 2)
     assert any(mark.startswith("1 prompt left out") for mark in row.marks)
-
-
-def test_the_files_of_the_page_hold_prompts(both):
-    files = site(both[1])
-    index = json.loads(files["index.json"])
-    assert {one["id"]: one.get("prompts") for one in index["tabs"]}[STS_TAB] == 2
-    assert set(index["entries"]) == set(ENCODERS)
-    shown = {row["id"]: row for row in json.loads(files[f"tabs/{STS_TAB}.json"])["measured"]}
-    for row in tab(both[1]).measured:
-        rank = shown[row.id]["rank"]
-        assert rank["prompts"] == list(row.rank.prompts) and rank["chance"] == round(row.rank.chance, 4)
-        assert ("prompts" in shown[row.id]) == (row.prompts is not None)
-    over = rows_by_id(both[1])["clear"].prompts
-    assert shown["clear"]["prompts"] == {"n": 3, "mean": round(over.mean, 4), "lowest": round(over.lowest, 4),
-                                         "highest": round(over.highest, 4), "sd": round(over.sd, 2)}
-    held = json.loads(files["entries/clear.json"])
-    assert sorted(held["prompts"]) == sorted(HARMLESS) and len(held["runs"]) == 1
-    assert "prompts" not in json.loads(files["entries/noisier.json"])

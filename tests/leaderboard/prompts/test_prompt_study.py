@@ -3,6 +3,7 @@ figures again: against plain loops over every draw, scipy, and the identities th
 
 import csv
 import json
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -56,26 +57,23 @@ def repository(root, scores, default):
     write(prompts / "deduplicated_reports.json", {})
     for number, generator in enumerate(GENERATORS):
         write(prompts / f"{generator}-gen-prompts.json", [one for at, one in enumerate(entries) if at % 2 == number])
-    for at, model in enumerate(MODELS):
+    for (at, model), task in product(enumerate(MODELS), TASKS):
         revision = results / model / "abc"
         write(revision / "model_meta.json", {"name": model})
-        for task in TASKS:
-            write(revision / f"{task}.json", result(default[task][at]))
-            for number, score in enumerate(scores[task][at]):
-                if score is not None:
-                    key = f"{task}-query" if task.startswith("FEVER") else task
-                    folder = revision / "experiments" / f"exp_{task}_{number}"
-                    run(folder, task, prompt_texts(task)[number], result(score), key)
-                    (folder / "run_settings.jsonl").write_text("{}\n")
+        write(revision / f"{task}.json", result(default[task][at]))
+        for number, score in enumerate(scores[task][at]):
+            if score is not None:
+                key = f"{task}-query" if task.startswith("FEVER") else task
+                folder = revision / "experiments" / f"exp_{task}_{number}"
+                run(folder, task, prompt_texts(task)[number], result(score), key)
+                (folder / "run_settings.jsonl").write_text("{}\n")
     return root
 
 
 SCORES = {
-    "STS14": [[0.51, 0.62, 0.55, 0.58, 0.60, 0.71], [0.64, 0.66, 0.61, 0.69, 0.70, 0.63],
-              [0.60, 0.61, 0.60, 0.64, 0.59, 0.62]],
+    "STS14": [[0.51, 0.62, 0.55, 0.58, 0.6, 0.71], [0.64, 0.66, 0.61, 0.69, 0.7, 0.63], [0.6, 0.61, 0.6, 0.64, 0.59, 0.62]],
     "STS22.v2": [[0.40, 0.42, 0.41, 0.43], [0.47, 0.44, 0.45, 0.46], [0.44, 0.45, 0.465, None]],
-    "FEVERHardNegatives": [[0.8, 0.7, 0.6], [0.5, 0.5, 0.5], [0.9, 0.2, 0.4]],
-}
+    "FEVERHardNegatives": [[0.8, 0.7, 0.6], [0.5, 0.5, 0.5], [0.9, 0.2, 0.4]]}
 DEFAULT = {"STS14": [0.80, 0.85, 0.70], "STS22.v2": [0.41, 0.46, 0.455], "FEVERHardNegatives": [0.6, 0.7, 0.65]}
 ORDER = ["other", "large", "small"]  # of the folders' names
 
@@ -87,10 +85,6 @@ def root(tmp_path):
 
 def experiments(root, model="org__small"):
     return root / "data" / "cache_data" / "mteb_cache" / "results" / model / "abc" / "experiments"
-
-
-def row_of(made, task, model):
-    return next(row for row in made.rows() if (row["set"], row["model"]) == (task, model))
 
 
 def test_prompts_are_read_with_their_generator_and_context(root):
@@ -109,14 +103,14 @@ def test_prompts_are_read_with_their_generator_and_context(root):
 
 
 def test_the_rows_are_those_of_plain_loops(root):
-    made = prompt_sensitivity(root)
+    rows = {(row["set"], row["model"]): row for row in prompt_sensitivity(root).rows()}
+    names = [name.split("__")[1] for name in MODELS]
     for task in TASKS:
-        names = [name.split("__")[1] for name in MODELS]
         run_at_all = [[100 * one for one in row if one is not None] for row in SCORES[task]]
         scores = dict(zip(names, run_at_all, strict=True))
         default = dict(zip(names, (100 * one for one in DEFAULT[task]), strict=True))
         for name in names:
-            row, mine = row_of(made, task, name), scores[name]
+            row, mine = rows[task, name], scores[name]
             assert (row["n"], row["min"], row["max"]) == (len(mine), pytest.approx(min(mine)), pytest.approx(max(mine)))
             assert row["mean"] == pytest.approx(np.mean(mine)) and row["sd"] == pytest.approx(np.std(mine, ddof=1))
             assert row["percentile"] == pytest.approx(np.mean([(one < default[name]) + (one == default[name]) / 2
@@ -130,11 +124,10 @@ def test_the_rows_are_those_of_plain_loops(root):
             assert row["default_rank"] == 1 + sum(default[other] > default[name] for other in others)
     shared = list(zip(*(SCORES["STS22.v2"][at][:3] for at in range(3)), strict=True))
     same = np.mean([[(one == max(column)) / column.count(max(column)) for one in column] for column in shared], axis=0)
-    for at, name in enumerate(("small", "large", "other")):
-        assert row_of(made, "STS22.v2", name)["first_same"] == pytest.approx(same[at])
+    assert [rows["STS22.v2", name]["first_same"] for name in names] == pytest.approx(same)
 
 
-def test_claims_are_judged_by_the_files(root, tmp_path):
+def test_claims_are_judged_by_the_files(root, tmp_path, cli):
     made = prompt_sensitivity(root)
     mine, chosen, only, above, outside = made.claims
     sets = "FEVERHardNegatives: other, small; STS14: none; STS22.v2: other, large; mean of the sets: "
@@ -147,10 +140,7 @@ def test_claims_are_judged_by_the_files(root, tmp_path):
     quiet = prompt_sensitivity(repository(tmp_path / "calm", calm, DEFAULT))
     assert [claim.holds for claim in quiet.claims] == [False, False, True, False, False]
     assert "mean of the sets: large" in quiet.claims[1].because and "1 of 5 claims hold" in repr(quiet)
-
-
-def test_it_prints_the_same_in_every_form(root, cli):
-    made = prompt_sensitivity(root)
+    # It prints the same in every form.
     code, out, err = cli("reproduce", "prompt-sensitivity", "--results", root)
     assert code == 0 and not err and "does not hold: by its own prompt any model" in out
     assert "other, STS22.v2: 1 of 4 prompts were not run" in out
@@ -159,26 +149,23 @@ def test_it_prints_the_same_in_every_form(root, cli):
     assert code == 0 and json.loads(out) == made.as_json()
 
 
-def refused(root):
-    return refuses(StsbenchError, "", prompt_sensitivity, root)
-
-
 def test_what_is_not_such_a_repository_is_refused_by_file(root):
+    refused = partial(refuses, StsbenchError, "", prompt_sensitivity, root)
     meta = experiments(root) / "exp_STS14_0" / "model_meta.json"
     write(meta, {"experiment_kwargs": None})
-    assert refused(root).startswith(f"{meta} states no prompt of STS14")
+    assert refused().startswith(f"{meta} states no prompt of STS14")
     run(meta.parent, "STS14", prompt_texts("STS14")[1], result(0.99))
-    assert "is a second result of the same model, task and prompt" in refused(root)
+    assert "is a second result of the same model, task and prompt" in refused()
     run(meta.parent, "STS14", prompt_texts("STS14")[0], result(0.51))
     other = experiments(root, "lab__other")
     (other.parent / "STS14.json").rename(other / "moved")
-    assert refused(root).startswith(f"{other.parent.parent} holds no result by default of STS14, which other models have")
+    assert refused().startswith(f"{other.parent.parent} holds no result by default of STS14, which other models have")
     (other / "moved").rename(other.parent / "STS14.json")
     for folder in other.glob("exp_STS14_*"):
         (folder / "STS14.json").unlink()
-    assert "holds no result of any prompt of STS14" in refused(root)
+    assert "holds no result of any prompt of STS14" in refused()
     write(root / "data" / "prompts" / "deduplicated_prompts.json", [{"task": "STS14"}])
-    assert "entry 0 has no task and generated_prompt" in refused(root)
+    assert "entry 0 has no task and generated_prompt" in refused()
 
 
 def test_of_several_parts_the_english_one_counts(root):
@@ -191,16 +178,15 @@ def test_of_several_parts_the_english_one_counts(root):
     run(folder, "STS22.v2", text, result(0.45, "eng", "dev"))
     assert read_study(root).scores["STS22.v2"][ORDER.index("small")][0] == pytest.approx(45)
     run(folder, "STS22.v2", text, result(0.4, "de", more=more))
-    assert "holds no main_score of one English part" in refused(root)
+    refuses(StsbenchError, "holds no main_score of one English part", prompt_sensitivity, root)
 
 
 def lines():
-    for at, model in enumerate(MODELS):
-        for task, scores in SCORES.items():
-            yield [DEFAULT[task][at], task, model.replace("__", "/"), "default", "True"]
-            for prompt, score in zip(prompt_texts(task), scores[at], strict=True):
-                if score is not None:
-                    yield [score, task, model.replace("__", "/"), prompt, "False"]
+    for (at, model), (task, scores) in product(enumerate(MODELS), SCORES.items()):
+        yield [DEFAULT[task][at], task, model.replace("__", "/"), "default", "True"]
+        for prompt, score in zip(prompt_texts(task), scores[at], strict=True):
+            if score is not None:
+                yield [score, task, model.replace("__", "/"), prompt, "False"]
 
 
 def write_table(path, rows, columns=COLUMNS):
@@ -223,24 +209,17 @@ def test_a_table_gives_what_a_clone_gives(root, tmp_path):
 
 def test_models_and_tasks_without_a_default_are_left_out_and_named(tmp_path):
     rows = [row for row in lines() if row[2:5:2] != ["org/small", "True"] and row[1:3] != ["STS14", "org/large"]]
-    rows += [[0.5, "STS14", "org/new", "a:", "False"]]
-    study = read_table(write_table(tmp_path / "results.csv", rows))
-    assert study.models == ("other", "large")
-    assert sorted(study.tasks) == ["FEVERHardNegatives", "STS22.v2"]
+    study = read_table(write_table(tmp_path / "results.csv", [*rows, [0.5, "STS14", "org/new", "a:", "False"]]))
+    assert (study.models, sorted(study.tasks)) == (("other", "large"), ["FEVERHardNegatives", "STS22.v2"])
     assert study.notes() == [
         "new is left out: it has no result by default", "small is left out: it has no result by default",
         "STS14 is left out: no result by default, or of any prompt, of large",
-        "other, STS22.v2: 1 of 4 prompts were not run",
-    ]
-
-
-def test_what_says_two_things_or_cannot_be_computed_is_one_line(tmp_path):
+        "other, STS22.v2: 1 of 4 prompts were not run"]
+    # What says two things is one line.
     rows = list(lines())
     assert read_table(write_table(tmp_path / "same.csv", [*rows, rows[1]])).scores.keys() == set(TASKS)
-    with pytest.raises(StsbenchError, match=f"line {len(rows) + 2}: a second score of the same model, task and prompt"):
-        read_table(write_table(tmp_path / "other.csv", [*rows, [rows[1][0] + 0.1, *rows[1][1:]]]))
-    none = np.array([np.nan, np.nan])
-    refuses(StsbenchError, "no prompt was run: there is no score", rank_chances.independent_ranks, [none, np.ones(2)])
+    other = write_table(tmp_path / "other.csv", [*rows, [rows[1][0] + 0.1, *rows[1][1:]]])
+    refuses(StsbenchError, f"line {len(rows) + 2}: a second score of the same model, task and prompt", read_table, other)
 
 
 def shares_of_ranks(scores):
@@ -276,13 +255,16 @@ def test_independent_ranks_are_those_of_every_draw():
 
 
 @pytest.mark.parametrize("scores", [TIED, APART])
-def test_common_ranks_are_those_of_each_prompt(scores):
+def test_common_ranks_are_those_of_each_prompt_and_kendalls_w_is_friedmans_statistic_by_prompts_and_models(scores):
     ranks, beats = by_enumeration([tuple(column) for column in scores.T])
     made = rank_chances.common_ranks(scores)
     np.testing.assert_allclose([made.ranks, made.beats], [ranks, beats], atol=1e-12)
     with_gap = np.column_stack([scores, np.where(np.arange(4) == 2, np.nan, 1.0)])
     np.testing.assert_allclose(rank_chances.common_ranks(with_gap).ranks, made.ranks, atol=1e-12)
     assert rank_chances.shared_prompts(with_gap).shape == scores.shape
+    statistic = friedmanchisquare(*scores).statistic
+    assert rank_chances.kendall_w(scores) == pytest.approx(statistic / (scores.shape[1] * (len(scores) - 1)))
+    assert np.isnan(rank_chances.kendall_w(np.ones((3, 4)))) and np.isnan(rank_chances.kendall_w(scores[:1]))
 
 
 def test_bounds_are_those_of_every_choice():
@@ -297,26 +279,18 @@ def test_bounds_are_those_of_every_choice():
 
 
 def test_a_variance_is_split_as_by_loops():
-    m, p, total, parts = *APART.shape, 0.0, [0.0, 0.0, 0.0]
-    for i in range(m):
-        for k in range(p):
-            model, prompt = APART[i].mean() - APART.mean(), APART[:, k].mean() - APART.mean()
-            rest = APART[i, k] - APART.mean() - model - prompt
-            total += (APART[i, k] - APART.mean()) ** 2
-            parts = [a + b**2 for a, b in zip(parts, (model, prompt, rest), strict=True)]
+    total, parts = 0.0, [0.0, 0.0, 0.0]
+    for i, k in np.ndindex(APART.shape):
+        model, prompt = APART[i].mean() - APART.mean(), APART[:, k].mean() - APART.mean()
+        rest = APART[i, k] - APART.mean() - model - prompt
+        total += (APART[i, k] - APART.mean()) ** 2
+        parts = [a + b**2 for a, b in zip(parts, (model, prompt, rest), strict=True)]
     made = rank_chances.variance_split(APART)
     np.testing.assert_allclose([made.model, made.prompt, made.rest], np.array(parts) / total)
     assert made.model + made.prompt + made.rest == pytest.approx(1)
     additive = rank_chances.variance_split(np.array([[1.0], [4.0]]) + np.array([[0.0, 2.0, 7.0]]))
     assert additive.rest == pytest.approx(0, abs=1e-15) and additive.model > 0 and additive.prompt > 0
     assert np.isnan(rank_chances.variance_split(np.ones((2, 3))).model)
-
-
-@pytest.mark.parametrize("scores", [TIED, APART])
-def test_kendalls_w_is_friedmans_statistic_by_prompts_and_models(scores):
-    statistic = friedmanchisquare(*scores).statistic
-    assert rank_chances.kendall_w(scores) == pytest.approx(statistic / (scores.shape[1] * (len(scores) - 1)))
-    assert np.isnan(rank_chances.kendall_w(np.ones((3, 4)))) and np.isnan(rank_chances.kendall_w(scores[:1]))
 
 
 def intervals_by_enumeration(models, scores, different, level=0.95):

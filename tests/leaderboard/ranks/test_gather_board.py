@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from board_runs import LETTERS, STS_TAB, Letters, board, copied, own, read_once, rows_by_id, runs, tab  # noqa: F401 - fixtures
 from clirun import refuses
-from run_edits import edit, rows_of, write_rows
+from run_edits import edit_all
 from scipy import stats
 
 from stsbench.comparison.comparability import Setting
@@ -96,8 +96,8 @@ def test_a_pair_is_tested_as_by_compare(board, runs, monkeypatch):
     assert pairs.rows and np.array_equal(pairs.different, pairs.different.T)
     for one, other in (("letters", "words"), ("letters", "noisy")):
         folders = [[runs[name] for name in ([each] if each != "noisy" else seeds)] for each in (one, other)]
-        result = compare(*folders, protocols=["sts"], resamples=RESAMPLES, seed=SEED)
-        (table,) = [each for each in result.tables if each.average]
+        compared = compare(*folders, protocols=["sts"], resamples=RESAMPLES, seed=SEED)
+        (table,) = [each for each in compared.tables if each.average]
         assert (table.setting.metric, table.setting.aggregation) == ("spearman", "all")
         alone = table.average.difference
         half = pairs.halves[place[one], place[other]]
@@ -126,19 +126,16 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
     tasks, whole = {"tasks": ["STS-B"]}, {"resamples": None}
     options = {
         "dot": {"similarity": "dot", **tasks}, "less": {"without_overlap": ["stsb/dev"], **tasks},
-        "paper": {"protocols": ["simcse"], **tasks},
-        "dev": {"protocols": ["geometry:dev"], "tasks": ["STS-B-dev"], **whole},
+        "paper": {"protocols": ["simcse"], **tasks}, "dev": {"protocols": ["geometry:dev"], "tasks": ["STS-B-dev"], **whole},
         "ks": {"protocols": ["retrieval"], "settings": {"retrieval.ks": [10, 1]}},
-        "one": {"protocols": ["mteb:STS12", "mteb:STS13"], **whole},
-    }
+        "one": {"protocols": ["mteb:STS12", "mteb:STS13"], **whole}}
     entries = {name: ([own(tmp_path / name, Letters(seed, 1), **how)], LETTERS)
                for seed, (name, how) in enumerate(options.items(), 3)}
     gathered = board(letters=(["letters"], LETTERS), **entries)
     where = {}
-    for each in gathered.tabs:
-        for row in each.measured:
-            if each.group != "sts" or (each.metric, each.aggregation) == ("spearman", "all"):
-                where.setdefault(row.id, []).append((each.id, each.title, each.columns))
+    for each, row in [(one, row) for one in gathered.tabs for row in one.measured]:
+        if each.group != "sts" or (each.metric, each.aggregation) == ("spearman", "all"):
+            where.setdefault(row.id, []).append((each.id, each.title, each.columns))
     ids = {name: [id for id, *_ in of_row] for name, of_row in where.items()}
     assert STS_TAB in ids["letters"] and ids["paper"] == [STS_TAB]  # a paper's name for the same setting
     assert ids["dot"] == ["sts-spearman-all-similarity-dot-sample"]
@@ -163,8 +160,7 @@ def test_without_an_average_a_single_task_leads_and_a_protocol_of_one_seed_has_n
     assert mine.lead == "STS-B" and "Avg" not in mine.columns and mine.pairs is not None
     assert "Ranked by STS-B: no row has all 7 tasks of the average." in mine.about
     assert [(row.id, row.rank and row.rank.position, row.unranked) for row in mine.measured] == [
-        ("a", 1, ""), ("b", 2, ""), ("d", None, gather.TWO_SEEDS), ("c", None, "not ranked: STS-B not measured"),
-    ]
+        ("a", 1, ""), ("b", 2, ""), ("d", None, gather.TWO_SEEDS), ("c", None, "not ranked: STS-B not measured")]
     assert "geometry-sample" not in {each.id for each in gathered.tabs}
     row = rows_by_id(gathered)["d"]
     assert row.cells.keys() == {"STS12", "STS-B"} and row.seeds == 2
@@ -222,42 +218,31 @@ def test_a_parts_interval_is_the_mean_reach_of_its_seeds_and_students_together()
     reach = np.hypot(2, stats.t.ppf(0.975, 2) / np.sqrt(3))
     joined = _joined_part(apart, CORRELATION)
     assert (joined.low, joined.high, joined.sd) == pytest.approx((50 - reach, 50 + reach, 1))
-
-
-def test_an_interval_stays_within_what_a_metric_can_be():
+    # An interval stays within what a metric can be.
     for protocol, metric, low, high, kept in (
         ("retrieval", "recall@10", 96.6, 101.2, (96.6, 100.0)), ("retrieval", "mrr", -3.0, 101.2, (0.0, 100.0)),
         ("sts", "spearman", -104.0, 50.0, (-100.0, 50.0)), ("regression", "mse", -0.1, 0.4, (0.0, 0.4)),
-        ("geometry", "uniformity", -3.9, 1.0, (-3.9, 0.0)), ("retrieval", "recall@10", None, None, (None, None)),
-    ):
+        ("geometry", "uniformity", -3.9, 1.0, (-3.9, 0.0)), ("retrieval", "recall@10", None, None, (None, None))):
         assert clipped(low, high, load_protocol(protocol).metric(metric)) == kept
 
 
-def forge_gold(run):
+def forge_gold(row):
     """Observations made for the occasion: right digests, right scores, other gold."""
-
-    def forge(row):
+    if row.name.startswith("sts.stsb-test."):
         row.observed.arrays["gold"] = row.observed.arrays["gold"][::-1].copy()
         protocol = load_protocol("sts")(row.record["protocol"]["settings"], row.record["protocol"]["label"])
         row.record["scores"] = [score.model_dump() for score in protocol.score(row.observed, "stsb/test", "STS-B")]
         row.resigned()
 
-    edit(run, forge, next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb-test.")))
 
-
-def drop_pairs(run):
+def drop_pairs(row):
     """As stored before records said which pair is which: the interval of an average would be too narrow."""
-    rows = rows_of(run)
-    for row in rows:
-        if row.observed.arrays.pop("pair", None) is not None:
-            row.resigned()
-    write_rows(run, rows)
+    if row.observed.arrays.pop("pair", None) is not None:
+        row.resigned()
 
 
 @pytest.mark.parametrize(("forge", "words"), [
-    (forge_gold, r"sts\.stsb-test.*: gold of its observations is not that of"), (drop_pairs, "the observations lack pair"),
-])
+    (forge_gold, r"sts\.stsb-test.*: gold of its observations is not that of"), (drop_pairs, "the observations lack pair")])
 def test_records_that_contradict_others_are_refused(board, copied, forge, words):
-    run = copied("letters")
-    forge(run)
+    run = edit_all(copied("letters"), forge)
     refuses(StsbenchError, words, board, a=(["words"], LETTERS), zz_forged=([run], LETTERS))

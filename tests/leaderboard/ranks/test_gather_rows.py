@@ -44,7 +44,8 @@ COST = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80
 NOTHING = "nothing is trained (its definition)"
 FROM = {"starts_from": "start"}
 WIKIPEDIA = {"data": {"main": training_texts()["wikipedia"].digests[0]}}
-NOT_COMPARED = {"text": "notes.txt", "shared": {}, "none": ["sts12/test"], "not_looked_for": ["sts13/test"], "digest": "1"}
+NOT_COMPARED = {"data": {"main": "1"}, "training_overlap": [
+    {"text": "notes.txt", "shared": {}, "none": ["sts12/test"], "not_looked_for": ["sts13/test"], "digest": "1"}]}
 
 
 def overlap(**parts):
@@ -52,13 +53,9 @@ def overlap(**parts):
             "not_looked_for": [], "sample": True, **parts}
 
 
-@pytest.fixture(scope="module")
-def edited(runs, tmp_path_factory):
-    """A board with runs that were edited: `letters` and `noisy` in all records and in one, `words` in its first; `noisy-2`
-    as it was. Beside them one that was trained by a changed recipe, and what was fitted behind its weights, whose records
-    name no recipe."""
-    home = tmp_path_factory.mktemp("edited")
-    made = {name: Path(shutil.copytree(runs[name], home / name)) for name in ("letters", "noisy", "words")}
+def test_rows_have_the_flags_marks_widths_and_costs_of_their_records(runs, tmp_path):
+    """One record of a changed recipe flags the row, and what was fitted behind its weights, whose records name no recipe."""
+    made = {name: Path(shutil.copytree(runs[name], tmp_path / name)) for name in ("letters", "noisy", "words")}
 
     def of_letters(row):
         row.record["provenance"].update(cost=COST, training_overlap=[overlap(shared=SHARED, none=REST)])
@@ -73,19 +70,34 @@ def edited(runs, tmp_path_factory):
     edit(made["words"], lambda row: row.record["encoder"].update(dimension=row.record["encoder"]["dimension"] + 1))
     for name, moved in (("trained", 0), ("fitted", [30, 500, 0])):
         spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=name == "fitted")
-        made[name] = own(home / name, Toy(spec, lambda vectors, moved=moved: vectors - moved), tasks=["STS-B"])
+        made[name] = own(tmp_path / name, Toy(spec, lambda vectors, moved=moved: vectors - moved), tasks=["STS-B"])
     edit_all(made["trained"], lambda row: row.record["provenance"].update(recipe="simcse/unsup-changed"))
     for name, run in {**made, "noisy-2": runs["noisy-2"]}.items():
-        add(home / "board", [run], name, entry(name))
-    return gather(home / "board")
-
-
-def test_one_record_of_a_changed_recipe_flags_the_row_and_what_was_fitted_behind_its_weights(edited):
+        add(tmp_path / "board", [run], name, entry(name))
+    edited = gather(tmp_path / "board")
     rows = rows_by_id(edited)
     flagged = {name for name, row in rows.items() if "changed-recipe" in row.flags}
     assert flagged == {"letters", "noisy", "trained", "fitted"}
     prompts = [mark for row in rows.values() for mark in row.marks if "read behind" in mark]
     assert prompts == ['texts are read behind "query: " (STS12)']
+    # What a training text holds of the test texts flags it in the tabs of these sets.
+    shared = {(found.group, row.id) for found in edited.tabs for row in found.measured if "shared-texts" in row.flags}
+    assert shared == {("sts", "letters")}
+    recorded = "holds test texts: 3 of 40 of sts12/test, as its training recorded (near duplicates were not looked for)"
+    for name, note in (("letters", recorded), ("noisy", "was not compared with ")):
+        (mark,) = [mark for mark in rows[name].marks if mark.startswith("trained on")]
+        assert mark.startswith(f"trained on notes.txt, which {note}")
+    assert json.loads(json.dumps(index(edited)))["flags"]["shared-texts"]["label"] == "shares test texts"
+    # tf-idf is as wide as the words of each set: the first set's width said nothing of the others.
+    behind = {name: about.runs[0] for name, about in edited.entries.items()}
+    assert (behind["noisy-2"]["width"], behind["words"]["width"]) == (27, None)
+    [mark] = [mark for mark in rows["letters"].marks if "cut" in mark]
+    assert mark.startswith("3 texts of STS12") and "STS-B" not in mark
+    assert not any("cut" in mark for mark in rows["words"].marks)
+    assert behind["letters"]["costs"] == {
+        "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
+        "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads"}
+    assert behind["words"]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
 
 
 def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path):
@@ -101,27 +113,13 @@ def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, t
     assert (rows["seen"].flags, rows["unseen"].flags) == (("nli", "transductive"), ("nli",))
 
 
-def test_a_row_whose_training_text_holds_test_texts_is_flagged_in_the_tabs_of_these_sets(edited):
-    rows = {(found.group, row.id): row for found in edited.tabs for row in found.measured}
-    assert {key for key, row in rows.items() if "shared-texts" in row.flags} == {("sts", "letters")}
-    for name, note in (
-        ("letters", "which holds test texts: 3 of 40 of sts12/test, as its training recorded "
-                    "(near duplicates were not looked for)"),
-        ("noisy", "which was not compared with "),
-    ):
-        (mark,) = [mark for mark in rows["sts", name].marks if mark.startswith("trained on")]
-        assert mark.startswith(f"trained on notes.txt, {note}")
-    assert json.loads(json.dumps(index(edited)))["flags"]["shared-texts"]["label"] == "shares test texts"
-
-
 def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path):
     runs = []
     for seed, parts in enumerate(({"none": ["sts12/test"]}, {"shared": SHARED, "not_looked_for": ["sts13/test"]})):
         class Trained(Letters):
             traits = Traits(training_overlap=(overlap(**parts),))
 
-        runs.append(own(tmp_path / f"s{seed}", Trained(seed, 0.1, "one"), protocols=["sts"],
-                        tasks=["STS12", "STS13"]))
+        runs.append(own(tmp_path / f"s{seed}", Trained(seed, 0.1, "one"), protocols=["sts"], tasks=["STS12", "STS13"]))
         assert all(record.provenance["training_overlap"] == [overlap(**parts)] for _, record in load_records(runs[-1]))
     warnings = [line for line in add(tmp_path / "board", runs, "both", LETTERS).warnings if "notes.txt" in line]
     flag = "flagged 'shares test texts' in the tabs of these sets: trained on notes.txt, which holds"
@@ -130,26 +128,9 @@ def test_one_seeds_training_text_flags_the_row_and_add_says_so(tmp_path):
     assert row.flags == ("nli", "shared-texts")
 
 
-def test_widths_costs_and_cut_texts_are_those_of_the_records(edited):
-    """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
-    behind = {name: about.runs[0] for name, about in edited.entries.items()}
-    assert (behind["noisy-2"]["width"], behind["words"]["width"]) == (27, None)
-    rows = rows_by_id(edited)
-    [mark] = [mark for mark in rows["letters"].marks if "cut" in mark]
-    assert mark.startswith("3 texts of STS12") and "STS-B" not in mark
-    assert not any("cut" in mark for mark in rows["words"].marks)
-    assert behind["letters"]["costs"] == {
-        "bytes_a_vector": 108.0, "parameters": 7, "sentences_per_second": 80.0, "memory_mb": 250.0,
-        "machine": "Some CPU, 2 cores", "run_on": "cpu, 2 threads",
-    }
-    assert behind["words"]["costs"] == {"bytes_a_vector": None}  # sparse: not known without a measurement
-
-
 def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
     """It would take these resamples from the test of all rows."""
-    some = np.arange(RESAMPLES) % 10 == 0
-
-    lines = gather_module.scored_entries
+    some, lines = np.arange(RESAMPLES) % 10 == 0, gather_module.scored_entries
 
     def poorer(*where):
         entries, scored = lines(*where)
@@ -183,11 +164,12 @@ def test_a_link_in_the_place_of_a_run_is_refused(runs, tmp_path):
     (measured / "mine").mkdir()
     shutil.copy(measured / "letters/entry.yaml", measured / "mine")
     run = next(path for path in (measured / "letters").iterdir() if path.is_dir())
-    (measured / "mine" / run.name).symlink_to(run)
+    mine = measured / "mine" / run.name
+    mine.symlink_to(run)
     refuses(StsbenchError, rf"mine/{run.name} is a link", gather, tmp_path / "board")
-    (measured / "mine" / run.name).unlink()
-    (measured / "mine" / run.name).mkdir()
-    (measured / "mine" / run.name / RUN).symlink_to(run / RUN)
+    mine.unlink()
+    mine.mkdir()
+    (mine / RUN).symlink_to(run / RUN)
     refuses(StsbenchError, rf"mine/{run.name}/{RUN} is a link", gather, tmp_path / "board")
 
 
@@ -200,7 +182,7 @@ def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
 
 @pytest.mark.parametrize(("stated", "provenance", "fitted_on", "set_id", "answer", "why"), [
     ({}, {}, None, "sts12/test", "unknown", ""),
-    (NO, {}, None, "sts12/test", "no", "nothing is trained (its definition)"),
+    (NO, {}, None, "sts12/test", "no", NOTHING),
     (NO, {}, "sts12/test@1", "sts12/test", "yes", "fitted or trained on its texts, by its record"),
     ({"seen": {**NO["seen"], "stsb": {"answer": "yes", "by": "its pairs", "shown": "its card"}}}, {}, None, "stsb/test",
      "yes", "its pairs (its card)"),
@@ -212,35 +194,28 @@ def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
     ({}, WIKIPEDIA, None, "sts13/test", "unknown", ""),  # nobody says what its backbone was trained on
     ({**FROM, "flags": ["dev-selected"]}, WIKIPEDIA, None, "sts13/test", "yes",
      "STS-B dev, which chose the checkpoint (164 of 2,638 texts)"),
-    (FROM, {"data": {"main": "0" * 64}}, None, "sts13/test", "unknown",
-     "a training text that was not compared with the set"),
-    (FROM, {"training_overlap": [NOT_COMPARED], "data": {"main": "1"}}, None, "sts13/test", "unknown",
-     "notes.txt, which was not compared with the set"),
-    (FROM, {"training_overlap": [NOT_COMPARED], "data": {"main": "1"}}, None, "sts12/test", "no",
-     f"{NOTHING}; notes.txt: none of its texts"),
+    (FROM, {"data": {"main": "0" * 8}}, None, "sts13/test", "unknown", "a training text that was not compared with the set"),
+    (FROM, NOT_COMPARED, None, "sts13/test", "unknown", "notes.txt, which was not compared with the set"),
+    (FROM, NOT_COMPARED, None, "sts12/test", "no", f"{NOTHING}; notes.txt: none of its texts"),
     (FROM, {**WIKIPEDIA, "teachers": {"teacher 1": "1"}}, None, "sts13/test", "unknown",
-     "taught by an encoder whose training is not stated"),
-])
+     "taught by an encoder whose training is not stated")])
 def test_an_answer_follows_from_what_shows_it(stated, provenance, fitted_on, set_id, answer, why):
     entries = [loaded("start", NO), loaded("row", stated, provenance, fitted_on, set_id)]
     shown = Exposures(entries).answer("row", set_id)
     assert (shown.answer, shown.why) == (answer, why)
 
 
-def test_the_sample_has_no_sentence_of_a_published_set():
+def test_an_average_is_yes_if_one_set_is_and_no_if_all_are():
+    for *words, answer, why in (("no", "no", "no", "none"), ("no", "yes", "yes", "of STS13"),
+                                ("unknown", "no", "unknown", "of STS12")):
+        stated = {name: {"answer": word, "by": "none", "shown": "x"}
+                  for name, word in zip(("sts12", "sts13"), words, strict=True)}
+        of, sets = Exposures([loaded("row", {"seen": stated})]), {"STS12": "sts12/test", "STS13": "sts13/test"}
+        shown = of.by_columns("row", sets, False, "Avg", ("STS12", "STS13"))["Avg"]
+        assert (shown.answer, shown.why.removesuffix(" (x)")) == (answer, why)
+    # The sample has no sentence of a published set.
     exposures = Exposures([loaded("start", NO), loaded("row", FROM, WIKIPEDIA)])
     assert exposures.answer("row", "sts13/test", sample=True).answer == "unknown"
-
-
-@pytest.mark.parametrize(("words", "lead"), [
-    (("no", "no"), ["no", "none"]), (("no", "yes"), ["yes", "of STS13"]), (("unknown", "no"), ["unknown", "of STS12"]),
-])
-def test_an_average_is_yes_if_one_set_is_and_no_if_all_are(words, lead):
-    stated = {name: {"answer": answer, "by": "none", "shown": "x"}
-              for name, answer in zip(("sts12", "sts13"), words, strict=True)}
-    of = Exposures([loaded("row", {"seen": stated})])
-    shown = of.by_columns("row", {"STS12": "sts12/test", "STS13": "sts13/test"}, False, "Avg", ("STS12", "STS13"))["Avg"]
-    assert [shown.answer, shown.why.removesuffix(" (x)")] == lead
 
 
 def test_the_pages_row_has_its_words_and_the_facts_that_its_entry_states(board):
@@ -251,7 +226,7 @@ def test_the_pages_row_has_its_words_and_the_facts_that_its_entry_states(board):
     rows = {row["id"]: row for row in tab_shard(made, tab(made))["measured"]}
     row = rows["letters"]
     assert {name: row[name] for name in facts} == {**facts, "languages": ["de", "no"]}
-    assert row["seen"]["STS12"] == row["seen"]["Avg"] == ["no", "nothing is trained (its definition)"]
+    assert row["seen"]["STS12"] == row["seen"]["Avg"] == ["no", NOTHING]
     assert row["comparable"] == "Trained on no test sentences" and "licence" not in rows["words"]
 
 
@@ -296,14 +271,6 @@ class Everything(Section):
 
 
 @pytest.fixture
-def root(runs, tmp_path):
-    root = tmp_path / "leaderboard"
-    for name in ("letters", "words"):
-        add(root, [runs[name]], name, entry(name))
-    return root
-
-
-@pytest.fixture
 def known(monkeypatch):
     """Two sections are installed: one that adds nothing, one that adds whatever it may."""
     known = {"all": Everything, "nothing": Section}
@@ -315,7 +282,10 @@ def known(monkeypatch):
 
 
 @pytest.mark.usefixtures("known")
-def test_a_board_shows_what_sections_add_and_nothing_else(root):
+def test_a_board_shows_what_sections_add_and_nothing_else(runs, tmp_path):
+    root = tmp_path / "leaderboard"
+    for name in ("letters", "words"):
+        add(root, [runs[name]], name, entry(name))
     (root.parent / "README.md").write_text(f"{board_files.BEGIN}\n{board_files.END}\n")
     old = root / "site/more/old.json"
     old.parent.mkdir(parents=True)

@@ -32,12 +32,6 @@ def board(made, tmp_path):
 
 
 @pytest.fixture
-def file(board):
-    (path,) = (board / "measured/letters").glob(f"*/{RUN}")
-    return path
-
-
-@pytest.fixture
 def counted(monkeypatch):
     """The run folders that were scored, call by call."""
     calls, score = [], scored._score
@@ -48,8 +42,7 @@ def counted(monkeypatch):
 def assert_same(some, others):
     assert [line.setting for line in some] == [line.setting for line in others]
     for one, other in zip(some, others, strict=True):
-        assert (one.cells, one.digests, one.cut, one.subsets) == (
-            other.cells, other.digests, other.cut, other.subsets)
+        assert (one.cells, one.digests, one.cut, one.subsets) == (other.cells, other.digests, other.cut, other.subsets)
         assert (one.sample, one.known, one.protocol.settings) == (other.sample, other.known, other.protocol.settings)
         assert one.draws.keys() == other.draws.keys()
         for column, drawn in one.draws.items():
@@ -77,9 +70,10 @@ def test_what_is_kept_is_what_scoring_gives(board, counted, monkeypatch):
     assert not old.exists() and new.exists()
 
 
-def test_batches_are_scored_as_one_is(board, monkeypatch):
+def test_batches_are_scored_as_one_is_by_processes_of_one_thread_each(board, monkeypatch):
     _, one = scored_entries(board)
     results.clear()
+    assert scored.across(os.getenv, ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "HOME"], 2) == ["1", "1", os.getenv("HOME")]
     across = []
     monkeypatch.setattr(scored, "FEW", 2)
     monkeypatch.setattr(scored, "cores", lambda: 2)
@@ -91,12 +85,9 @@ def test_batches_are_scored_as_one_is(board, monkeypatch):
         assert_same(lines, several[path])
 
 
-def test_processes_have_one_thread_each():
-    assert scored.across(os.getenv, ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "HOME"], 2) == ["1", "1", os.getenv("HOME")]
-
-
-def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board, file, counted, monkeypatch):
+def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board, counted, monkeypatch):
     results.clear()
+    (file,) = (board / "measured/letters").glob(f"*/{RUN}")
     content = file.read_bytes()
     edit(file, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 0.01))
     refuses(StsbenchError, "was edited: its scores", scored_entries, board)
@@ -105,16 +96,16 @@ def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(b
     scored_entries(board)
     assert counted == [[file.parent]]  # the others were scored, and kept
     edit(file, lambda row: next(iter(row.observed.arrays.values())).__setitem__(0, 0))
-    with pytest.raises(StsbenchError, match=r"run\.parquet: the observations of .* \(sha256 differs\): damaged or replaced"):
-        scored_entries(board)
+    words = r"run\.parquet: the observations of .* \(sha256 differs\): damaged or replaced"
+    refuses(StsbenchError, words, scored_entries, board)
     file.write_bytes(content)
     scored_entries(board)
     shared = next(record.observations.shared.file for _, record in load_records(file) if record.observations.shared)
     for path in (file, file.parent / shared):
         content = path.read_bytes()
         path.write_bytes(content[:8] + b"damaged!" + content[16:])
-        problem = "(is not a valid (run file|file of observations)|cannot be read): "
-        refuses(StsbenchError, f"{path.name} {problem}", scored_entries, board)
+        words = f"{path.name} (is not a valid (run file|file of observations)|cannot be read): "
+        refuses(StsbenchError, words, scored_entries, board)
         path.write_bytes(content)
     scored_entries(board)
     counted.clear()

@@ -5,6 +5,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 
 import board_example
@@ -53,9 +54,7 @@ def learnt(known_runs, tmp_path_factory):
     real, changed, path = catalog(), {}, tmp_path_factory.mktemp("learnt") / "expected.yaml"
     for record, _ in loaded(known_runs / "letters"):
         key = (record.data.id, record.data.text_version)
-        changed[key] = replace(
-            real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets
-        )
+        changed[key] = replace(real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets)
     own = SimpleNamespace(entries={**real.entries, **changed})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "catalog", lambda: own)
@@ -73,80 +72,72 @@ def honest(known_runs, learnt, monkeypatch):
     admission.expected.cache_clear()
 
 
-def refused(folder, record, observations):
-    path = forged(folder, record, observations)
-    return refuses(StsbenchError, f"^{re.escape(str(path))}", admission.check_record, path, record)
+@pytest.fixture
+def refused(tmp_path):
+    folders = count()
+
+    def refused(record, observations):
+        path = forged(tmp_path / f"forged-{next(folders)}", record, observations)
+        return refuses(StsbenchError, f"^{re.escape(str(path))}", admission.check_record, path, record)
+
+    return refused
 
 
-def one(folder, pattern):
-    return loaded(folder, pattern)[0]
-
-
-def test_honest_records_pass_and_are_proven(honest):
-    actual = load_records(honest)
-    assert len(actual) == 9
-    for path, record in actual:
-        admission.check_record(path, record)
-        assert admission.proven(record)
-
-
-def easy(observations, share=0.8):
-    """The items that the encoder has right."""
+def test_pairs_that_were_picked_are_refused(honest, refused):
+    """The items that the encoder has right, four in five."""
+    record, observations = loaded(honest, "sts.stsb*")[0]
     arrays = observations.arrays
     ranks = [np.argsort(np.argsort(arrays[name])) for name in ("similarity", "gold")]
-    kept = np.sort(np.argsort(np.abs(ranks[0] - ranks[1]))[: int(share * len(ranks[0]))])
-    return Observations({name: array[kept] for name, array in arrays.items()}, observations.names)
-
-
-def test_pairs_that_were_picked_are_refused(honest, tmp_path):
-    record, observations = one(honest, "sts.stsb*")
-    assert "does not fit the set's items" in refused(tmp_path / "a", record, easy(observations))
-    record.data.n = len(easy(observations).arrays["gold"])
+    kept = np.sort(np.argsort(np.abs(ranks[0] - ranks[1]))[: int(0.8 * len(ranks[0]))])
+    easy = Observations({name: array[kept] for name, array in arrays.items()}, observations.names)
+    assert "does not fit the set's items" in refused(record, easy)
+    record.data.n = len(kept)
     record.data.subsets = {name: record.data.n for name in record.data.subsets}
-    assert "was edited: data: stsb/test has" in refused(tmp_path / "b", record, easy(observations))
+    assert "was edited: data: stsb/test has" in refused(record, easy)
 
 
 def rolled(name):
     return lambda arrays: arrays.update({name: np.roll(arrays[name], 1)})
 
 
-def test_other_answers_items_or_subsets_are_refused(honest, tmp_path):
-    for at, (pattern, forge, part) in enumerate((
+def test_other_answers_items_or_subsets_are_refused(honest, refused):
+    for pattern, forge, part in (
         ("sts.stsb*", lambda arrays: arrays.update(gold=arrays["similarity"] * 5), "gold"),
         ("sts.sts12*", rolled("gold"), "gold"), ("sts.sts12*", rolled("subset"), "subset"),
         ("sts.sts12*", rolled("pair"), "pair"),
         ("retrieval*", lambda arrays: arrays.update(corpus=arrays["corpus"] + 1), "duplicates merge"),
         ("retrieval*", rolled("query"), "duplicates merge"), ("retrieval*", rolled("group"), "duplicates merge"),
-        ("geometry*", rolled("gold"), "gold"),
-    )):
-        record, observations = one(honest, pattern)
+        ("geometry*", rolled("gold"), "gold")):
+        record, observations = loaded(honest, pattern)[0]
         forge(observations.arrays)
-        message = refused(tmp_path / f"forged-{at}", record, observations)
+        message = refused(record, observations)
         assert f" not of {record.data.id}: right answers, items, subsets or folds are others (" in message
         assert message.endswith(f"{part})"), (pattern, part)
-
-
-def test_subsets_of_other_names_or_sizes_and_cosines_beyond_one_are_refused(honest, tmp_path):
-    record, observations = one(honest, "sts.stsb*")
+    # Subsets of other names or sizes, and cosines beyond one.
+    record, observations = loaded(honest, "sts.stsb*")[0]
     observations.arrays["similarity"] = observations.arrays["gold"] * 10
-    assert "hold a cosine of 50" in refused(tmp_path / "cosine", record, observations)
-    record, observations = one(honest, "sts.sts12*")
+    assert "hold a cosine of 50" in refused(record, observations)
+    record, observations = loaded(honest, "sts.sts12*")[0]
     names = observations.names["subsets"]
-    turned = Observations(observations.arrays, {"subsets": names[::-1]})
-    assert "are others (subsets)" in refused(tmp_path / "a", record, turned)
+    assert "are others (subsets)" in refused(record, Observations(observations.arrays, {"subsets": names[::-1]}))
     observations.arrays["subset"][0] = 1
-    assert "its observations are of" in refused(tmp_path / "b", record, observations)
+    assert "its observations are of" in refused(record, observations)
     record.data.subsets = {name: int(np.sum(observations.arrays["subset"] == i)) for i, name in enumerate(names)}
-    assert "was edited: data: sts12/test has" in refused(tmp_path / "c", record, observations)
+    assert "was edited: data: sts12/test has" in refused(record, observations)
     observations.arrays["subset"][0] = 99  # of no subset
     record.protocol.settings["resamples"] = 0
     record.data = record.data.model_copy(update={"known": False, "digest": SHA})
-    assert "its observations are of" in refused(tmp_path / "d", record, observations)
+    assert "its observations are of" in refused(record, observations)
 
 
 def test_what_is_proven(honest):
     """Only the catalog's digest proves what data were; a part of a set, or a text without digests, stays unproven."""
-    record, _ = one(honest, "sts.stsb*")
+    actual = load_records(honest)
+    assert len(actual) == 9
+    for path, record in actual:
+        admission.check_record(path, record)
+        assert admission.proven(record)
+    record, _ = loaded(honest, "sts.stsb*")[0]
 
     def changed(text_version="senteval", known=True, digest=record.data.digest, without=()):
         data = record.data.model_copy(update={"text_version": text_version, "known": known, "digest": digest})
@@ -183,11 +174,11 @@ def test_what_the_catalogs_sets_decide_is_known():
 
 
 def test_runs_that_disagree_teach_nothing(honest, tmp_path):
-    record, observations = one(honest, "sts.stsb*")
+    record, observations = loaded(honest, "sts.stsb*")[0]
     rolled("gold")(observations.arrays)
     path = forged(tmp_path / "forged", record, observations)
-    with pytest.raises(StsbenchError, match=f"{path}: its gold of stsb/test is not that of a run before"):
-        admission.learn([honest, path.parent], tmp_path / "learnt.yaml")
+    words = f"{path}: its gold of stsb/test is not that of a run before"
+    refuses(StsbenchError, words, admission.learn, [honest, path.parent], tmp_path / "learnt.yaml")
     assert not (tmp_path / "learnt.yaml").exists()
 
 
@@ -195,8 +186,7 @@ def test_records_of_one_encoder_have_one_width_but_where_texts_are_compared_with
     def record(width, similarity):
         return "run", SimpleNamespace(
             encoder=SimpleNamespace(spec={"kind": "transformers"}, fingerprint="f", dimension=width),
-            protocol=SimpleNamespace(settings={"similarity": similarity} if similarity else {}),
-        )
+            protocol=SimpleNamespace(settings={"similarity": similarity} if similarity else {}))
 
     admission.check_widths([record(8, "cosine"), record(0, "pairwise"), record(8, None)])
     refuses(StsbenchError, "dimension is 0, in run it is 8", admission.check_widths, [record(8, "cosine"), record(0, "dot")])
@@ -204,8 +194,7 @@ def test_records_of_one_encoder_have_one_width_but_where_texts_are_compared_with
 
 UNSEEN = (  # an escape, a bell, marks of direction, blanks without width, fillers, sixty accents, a tag, a line's end, ...
     "a\x1b[31mb", "a\x07", "a\u202eb", "a\u2066b", "a\u200bb", "a\u00adb", "a\u2028b", "a\u3164", "a\u034fb", "a\ufe0e",
-    "a\u2800b", "a" + "\u0301" * 60, "\ufeffa", "a\U000e0041", "a\x85b", "a\x00b",
-)
+    "a\u2800b", "a" + "\u0301" * 60, "\ufeffa", "a\U000e0041", "a\x85b", "a\x00b")
 FORMULAS = ['=HYPERLINK("http://x.y","z")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\uff1d1+1", "\uff20SUM(1)",
             "a;=1+1", "a; @b", "'=1+1"]
 MARKUP = ["http://y.z www.y.z", "@b a@b.c", "a|b", "<script>alert(1)</script>", r"\input{/etc/passwd}", "[x](http://y.z)"]
@@ -225,12 +214,11 @@ def test_what_is_not_seen_is_in_no_description(tmp_path):
 def test_names_that_look_alike_are_one():
     for name, others in (
         ("Letters", ["letters", " LETTERS ", "Le\u0442ters", "\uff2cetters", "L\u0435tt\u0435rs", "\U0001d40betters"]),
-        ("a-b c", ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"]), ("é", ["e\u0301", "E\u0301"]),
-    ):
+        ("a-b c", ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"]), ("é", ["e\u0301", "E\u0301"])):
         first = entry(name)
         for other in others:
-            with pytest.raises(StsbenchError, match="have one method, backbone and setting"):
-                refuse_equal_names([("x", first), ("y", entry(other))])
+            named = [("x", first), ("y", entry(other))]
+            refuses(StsbenchError, "have one method, backbone and setting", refuse_equal_names, named)
         refuse_equal_names([("x", first), ("y", entry(f"{name} 2"))])
 
 

@@ -22,13 +22,6 @@ from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.paths import INDEX, read_index, records_folder, write_index
 
-DAMAGE = (
-    (lambda run: run.write_bytes(run.read_bytes() + b"0"), "is not the file that board/records.sha256 lists"),
-    (lambda run: run.unlink(), "is missing: board/records.sha256 lists it"),
-    (lambda run: shutil.copytree(run.parent, run.parent.with_name("0" * 12)),
-     "is not in board/records.sha256: `stsbench leaderboard index --records outside` puts it there"),
-)
-
 
 @pytest.fixture(scope="module")
 def repository(runs, tmp_path_factory):
@@ -74,18 +67,14 @@ def test_records_are_the_same_and_arrays_but_for_rounding(runs, repository):
             np.testing.assert_allclose(now.arrays[key], array, rtol=tolerance, atol=0)
     assert [row.value for row in score_again(folder).rows] == pytest.approx(
         [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)
-
-
-def test_what_the_data_decide_is_kept_once(runs, repository):
-    folder = run_of(repository / "first", "letters")
+    # What the data decide is kept once.
     before, after = ({path.name: path.read_bytes() for path in (repository / name / "observations").iterdir()}
                      for name in ("first", "whole"))
     assert after == before
     shared = 0
-    for record, kept in pairs(runs["letters"], folder):
-        kind = kinds()[record.protocol.name]
-        whole = read_observations(folder, kept).arrays
-        decided = {key for key, array in kind.arrays.items() if array.shared and (key in whole or not array.optional)}
+    for record, kept in kept_as:
+        whole, arrays = read_observations(folder, kept).arrays, kinds()[record.protocol.name].arrays
+        decided = {key for key, array in arrays.items() if array.shared and (key in whole or not array.optional)}
         stored = read_own_observations(folder, kept)
         assert not decided & stored.arrays.keys() and decided <= whole.keys()
         shared += bool(decided)
@@ -102,39 +91,31 @@ def test_scores_that_rounding_would_move_keep_their_arrays(runs, tmp_path, monke
             np.testing.assert_array_equal(now.arrays[key], array)
 
 
-def test_a_damaged_shared_file_is_named(checkout):
+def test_a_damaged_shared_file_is_named_and_not_overwritten(checkout, runs):
     made = checkout / "first"
-    folder = run_of(made, "letters")
-    record = next(record for _, record in load_records(folder) if record.observations.shared)
-    shared = made / "observations" / record.observations.shared.file.rpartition("/")[2]
+    shared, other = sorted((made / "observations").iterdir())[:2]
     content = shared.read_bytes()
-    other = next(path for path in (made / "observations").iterdir() if path != shared)
     shared.write_bytes(other.read_bytes())
-    with pytest.raises(StsbenchError, match=rf"observations/{shared.name} does not hold what its record names"):
-        load_entries(made / "measured")
+    words = rf"observations/{shared.name} does not hold what its record names"
+    refuses(StsbenchError, words, load_entries, made / "measured")
     shared.write_bytes(content[: len(content) // 2])
     refuses(StsbenchError, rf"observations/{shared.name} is not a valid", load_entries, made / "measured")
-
-
-def test_another_content_under_the_name_of_a_shared_file_is_not_overwritten(checkout, runs):
-    made, addition = checkout / "first", ([runs["noisy"]], "noisy", entry("noisy"))
-    first, second = sorted((made / "observations").iterdir())[:2]
-    first.write_bytes(second.read_bytes())
-    refuses(StsbenchError, rf"{first.name} does not hold what its record names", add, made, *addition)
-    shutil.rmtree(made / "measured")  # now it belongs to no record
-    words = rf"{first.name} does not hold .*nothing is overwritten: remove that file"
+    # Another content under its name is not overwritten.
+    shared.write_bytes(other.read_bytes())
+    addition = [runs["noisy"]], "noisy", entry("noisy")
     refuses(StsbenchError, words, add, made, *addition)
-    assert first.read_bytes() == second.read_bytes() and not list(made.rglob(RUN))
-
-
-def shown(board, records=None):
-    """What a board shows, its own name left out."""
-    made = outputs(gather(Path(board), records))
-    return {name: content.replace(f"{board}/measured/", "measured/") if isinstance(content, str) else content
-            for name, content in made.items()}
+    shutil.rmtree(made / "measured")  # now it belongs to no record
+    words = rf"{shared.name} does not hold .*nothing is overwritten: remove that file"
+    refuses(StsbenchError, words, add, made, *addition)
+    assert shared.read_bytes() == other.read_bytes() and not list(made.rglob(RUN))
 
 
 def test_a_board_shows_the_same_wherever_its_runs_lie(checkout):
+    def shown(board, records=None):
+        """Without its own name."""
+        return {name: content.replace(f"{board}/measured/", "measured/") if isinstance(content, str) else content
+                for name, content in outputs(gather(Path(board), records)).items()}
+
     inside, outside = shown("whole"), shown("board", "outside")
     assert inside == outside and not list(Path("board").rglob("*.parquet"))
     assert {path.name for path in Path("board").iterdir()} == {"measured", INDEX}
@@ -143,16 +124,33 @@ def test_a_board_shows_the_same_wherever_its_runs_lie(checkout):
     assert sorted(files) == sorted(path.relative_to("outside").as_posix() for path in Path("outside").rglob("*.parquet"))
     done = subprocess.run(["sha256sum", "-c", Path("board", INDEX).resolve()], cwd="outside", capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(": OK") == len(files)
+    # The names of the Hub are those of the index.
+    Path("board", INDEX).write_text("# hf:me/runs@abc\n" + Path("board", INDEX).read_text())
+    refuses(StsbenchError, "say where, --records hf:me/runs@abc", gather, Path("board"))
+    write_index(Path("board"), "outside")
+    assert read_index(Path("board")).source == "hf:me/runs"  # a folder is of no commit
 
 
-def test_what_differs_from_the_index_is_refused(checkout):
+def test_what_differs_from_the_index_and_runs_of_no_entry_are_refused(checkout):
     run = sorted(Path("outside/measured/noisy").glob("*/run.parquet"))[0]
     content = run.read_bytes()
-    for change, message in DAMAGE:
-        change(run)
+    for change, message in (
+        (lambda: run.write_bytes(run.read_bytes() + b"0"), "is not the file that board/records.sha256 lists"),
+        (run.unlink, "is missing: board/records.sha256 lists it"),
+        (lambda: shutil.copytree(run.parent, run.parent.with_name("0" * 12)),
+         "is not in board/records.sha256: `stsbench leaderboard index --records outside` puts it there")):
+        change()
         refuses(StsbenchError, message, gather, Path("board"), "outside")
         run.write_bytes(content)
     shutil.rmtree(run.parent.with_name("0" * 12))
+    # Runs of no entry, and runs inside.
+    refuses(StsbenchError, "--records nowhere: there is no such", gather, Path("board"), "nowhere")
+    shutil.copytree("whole/measured/noisy", "board/measured/noisy", dirs_exist_ok=True)
+    words = r"board/measured/noisy/\w{12} is a run: those of this board lie in outside"
+    refuses(StsbenchError, words, gather, Path("board"), "outside")
+    shutil.rmtree("board/measured/noisy")
+    words = r"board/measured/noisy/entry\.yaml is missing, of which there are runs"
+    refuses(StsbenchError, words, gather, Path("board"), "outside")
     for line, message in (("abc  measured/a/b/run.parquet", "1 is not a sha256, two blanks and the path of a run"),
                           (f"{'0' * 64}  ../../etc/passwd", "records.sha256:1 is not"),
                           (f"{'0' * 64}  measured/../../run.parquet", r"measured/\.\./\.\./run\.parquet is missing")):
@@ -160,29 +158,17 @@ def test_what_differs_from_the_index_is_refused(checkout):
         refuses(StsbenchError, message, records_folder, Path("board"), "outside")
 
 
-def test_runs_of_no_entry_and_runs_inside_are_refused(checkout):
-    refuses(StsbenchError, "--records nowhere: there is no such", gather, Path("board"), "nowhere")
-    shutil.copytree("whole/measured/noisy", "board/measured/noisy", dirs_exist_ok=True)
-    with pytest.raises(StsbenchError, match=r"board/measured/noisy/\w{12} is a run: those of this board lie in outside"):
-        gather(Path("board"), "outside")
-    shutil.rmtree("board/measured/noisy")
-    with pytest.raises(StsbenchError, match=r"board/measured/noisy/entry\.yaml is missing, of which there are runs"):
-        gather(Path("board"), "outside")
-
-
 def test_an_addition_keeps_the_index_right(checkout, runs, cli):
     before = read_index(Path("board")).files
     where = ("--board", "board", "--records", "outside")
     code, out, err = cli("leaderboard", "add", runs["words"], *where, "--entry", "words", "--method", "words",
                          "--backbone", "none", "--setting", "unsup")
-    assert code == 0, err
-    assert out.startswith("outside/measured/words/") and out.endswith("run.parquet: 9 records\n"), out
+    assert code == 0 and out.startswith("outside/measured/words/") and out.endswith("run.parquet: 9 records\n"), (out, err)
     assert "words/entry.yaml may say what no option does: licence, released, languages, hub, starts_from, " in err
     assert before.items() < read_index(Path("board")).files.items()
     assert "words" in gather(Path("board"), "outside").entries
     written = Path("board", INDEX).read_bytes()
-    code, out, _ = cli("leaderboard", "index", *where)
-    assert (code, out) == (0, f"board/{INDEX}: {len(read_index(Path('board')).files)} files\n")
+    assert cli("leaderboard", "index", *where)[:2] == (0, f"board/{INDEX}: {len(read_index(Path('board')).files)} files\n")
     assert Path("board", INDEX).read_bytes() == written
 
 
@@ -221,10 +207,3 @@ def test_runs_of_a_data_set_of_the_hub(checkout, monkeypatch):
         assert not any("/resolve/" in path or "/main" in path for path in asked)
     records_folder(Path("board"), "hf:me/runs")  # nor is anybody asked about a commit that is there
     refuses(StsbenchError, "hf:me/others", records_folder, Path("board"), "hf:me/others")
-
-
-def test_the_names_of_the_hub_are_those_of_the_index(checkout):
-    Path("board", INDEX).write_text("# hf:me/runs@abc\n" + Path("board", INDEX).read_text())
-    refuses(StsbenchError, "say where, --records hf:me/runs@abc", gather, Path("board"))
-    write_index(Path("board"), "outside")
-    assert read_index(Path("board")).source == "hf:me/runs"  # a folder is of no commit

@@ -34,13 +34,11 @@ COPIES = {
     "monotone, noise": np.tanh(2 * ONE + 1e-7 * rng.standard_normal(400)), "negated": -ONE, "in another order": ONE[::-1],
     "one item": np.where(np.arange(400) == 7, -1, ONE), "a subset": np.where(np.arange(400) < 150, np.roll(ONE, 1), ONE),
     "some items": np.where(np.arange(400) % 60 == 0, 0, ONE), "by part": ONE * np.linspace(0.5, 1, 20).repeat(20),
-    "one item, monotone": np.exp(np.where(np.arange(400) == 7, -1, ONE)),
-}
+    "one item, monotone": np.exp(np.where(np.arange(400) == 7, -1, ONE))}
 OTHERS = {
     "another seed": ONE + 0.03 * rng.standard_normal(400), "constant": np.full(400, 0.5), "fewer items": ONE[:399],
     "equal in a third of the items": np.where(np.arange(400) < 130, ONE, np.roll(ONE, 1)),
-    "of one distribution": rng.uniform(-0.2, 1, 400),
-}
+    "of one distribution": rng.uniform(-0.2, 1, 400)}
 CLASSIFIED = {"metric": "accuracy", "value": 81.2}
 MINE = entry("mine")
 
@@ -82,8 +80,7 @@ def test_equal_observations_are_one_run_where_two_encoders_never_have_them():
         ("mteb", 30, {}, True), ("mteb", 30, {"task": "one score of few digits"}, False),
         ("transfer", 500, CLASSIFIED, True), ("regression", 500, CLASSIFIED, True), ("transfer", 499, CLASSIFIED, False),
         ("regression", 499, CLASSIFIED, False), ("transfer", 500, {"metric": "accuracy", "value": 100.0}, False),
-        ("retrieval", 5000, {"metric": "recall@1"}, False),
-    ):
+        ("retrieval", 5000, {"metric": "recall@1"}, False)):
         score = ScoreRow(protocol=protocol, n=items, **{"metric": "pearson", "value": 71.25, "task": "T", **row})
         scores = [score] * (1 if "task" in row else 8)
 
@@ -119,22 +116,20 @@ def noisy(tmp_path_factory):
     return cache(lambda noise, name: measured(Noisy(Letters(0, 0.1), noise, name), home / f"{name}-{noise}", **how).folder)
 
 
-def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
+def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path, monkeypatch):
     one, copy, board = noisy(0, "run-1"), noisy(1e-5, "run-2"), tmp_path / "board"
-    with pytest.raises(StsbenchError, match=r"are no two seeds: on stsb/test the similarities correlate at 1 less .*"):
-        add(board, [one, copy], "mine", MINE)
+    words = "are no two seeds: on stsb/test the similarities correlate at 1 less .*"
+    refuses(StsbenchError, words, add, board, [one, copy], "mine", MINE)
     assert not (board / "measured").exists()
     add(board, [one], "mine", MINE)
     refuses(StsbenchError, "are no two seeds", add, board, [copy], "mine", None)
     add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
     assert len(load_entries(board / "measured")[0].runs) == 2
-
-
-def test_a_copy_that_stands_on_the_board_is_refused_by_each_build(noisy, tmp_path, monkeypatch):
-    board = tmp_path / "board"
+    # A copy that stands on a board is refused by each build.
+    board = tmp_path / "other"
     with monkeypatch.context() as patch:
         patch.setattr("stsbench.leaderboard.records.entries.refuse_near", lambda runs, near: None)
-        add(board, [noisy(0, "run-1"), noisy(1e-5, "run-2")], "mine", MINE)
+        add(board, [one, copy], "mine", MINE)
     for _ in range(2):
         refuses(StsbenchError, r"/mine/\w+ are no two seeds: on stsb/test the similarities correlate", gather, board)
 
@@ -156,14 +151,10 @@ def test_near_copies_are_flagged_as_seeds_and_in_other_entries(noisy, tmp_path):
 
 
 class Seed(Toy):
-    """Four numbers a text; `seed` stands for its weights."""
-
-    def __init__(self, seed):
-        super().__init__(EncoderSpec(name="toy", kind="callable", weights=str(seed) * 64))
-        self.seed = seed
+    """Four numbers a text, drawn by the weights."""
 
     def run(self, texts, progress=None):
-        rows = [np.random.default_rng([self.seed, *text.encode()]).normal(size=4) for text in texts]
+        rows = [np.random.default_rng([int(self.spec.weights[0]), *text.encode()]).normal(size=4) for text in texts]
         return Encoded(np.array(rows, np.float32).reshape(-1, 4), np.zeros(len(texts), bool))
 
 
@@ -174,9 +165,10 @@ def fitted(tmp_path_factory):
     file = home / "fit.txt"
     file.write_text("".join(f"line {i}\n" for i in range(20)))
     options = {"sample": True, "resamples": 0, "no_cache": True, "tasks": ["STS-B"]}
-    return {(seed, dimensions, on): evaluate(Seed(seed), output=home / f"{seed}-{dimensions}-{on}", fit_on=fit_on,
-                                             post=f"whitening:dimensions={dimensions}", **options).records[0]
-           for seed, dimensions in ((1, 3), (2, 3), (1, 2)) for on, fit_on in (("file", file), ("target", "target"))}
+    return {(seed, dimensions, on): evaluate(
+                Seed(EncoderSpec(name="toy", kind="callable", weights=f"{seed}" * 64)), fit_on=fit_on,
+                output=home / f"{seed}-{dimensions}-{on}", post=f"whitening:dimensions={dimensions}", **options).records[0]
+            for seed, dimensions in ((1, 3), (2, 3), (1, 2)) for on, fit_on in (("file", file), ("target", "target"))}
 
 
 def test_a_set_is_known_by_its_data_whoever_loads_it():
@@ -187,19 +179,22 @@ def test_a_set_is_known_by_its_data_whoever_loads_it():
     # one set of a family: MTEB's SICK-R has the training pairs among its own, the test split has not
     assert all(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/mteb", "mteb:SICK-R"))
     assert not any(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/test", "sick-e/test", "stsb/test"))
+    # A fit on all splits counts for each of them.
+    fitted = "stsb/train+stsb/dev+stsb/test@abc"
+    assert fitted_sets(fitted) == ("stsb/train", "stsb/dev", "stsb/test") and fitted_sets(None) == ()
+    assert is_transductive(fitted, "stsb/dev") and not is_transductive(fitted, "sts12/test")
+    assert not is_transductive("nli@stsb/test", "stsb/test") and not is_transductive(None, "stsb/test")
+    assert {set_name(each) for each in fitted_sets(fitted)} == {"stsb"}
 
 
-def test_seeds_are_one_entry_and_another_setting_is_not(fitted, tmp_path):
+def test_seeds_and_fits_that_differ_in_the_last_digit_are_one_entry_and_another_setting_is_not(fitted, tmp_path):
     for on in ("file", "target"):
         runs = {run_name(each): each for each in (fitted[1, 3, on], fitted[2, 3, on])}
         assert len(runs) == 2 and len({each.encoder.fingerprint for each in runs.values()}) == 2
         check_runs(tmp_path, runs)
         other = fitted[1, 2, on]
         refuses(StsbenchError, "differ in more than their seed", check_runs, tmp_path, {**runs, run_name(other): other})
-
-
-def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(fitted):
-    """What fitting gives depends on the number of threads; records of two protocols would not go into one entry."""
+    # What fitting gives depends on the number of threads; records of two protocols would not go into one entry.
     one = fitted[1, 3, "file"]
     spec = one.encoder.spec
     nearly = {**spec, "options": {**spec["options"], STATE: "0" * 64}}
@@ -207,11 +202,3 @@ def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(fitted):
     assert encoder_key(one) == encoder_key(other) and not several_encoders([one, other])
     assert run_name(one) == run_name(other) and STATE in spec["options"]
     assert several_encoders([one, fitted[1, 2, "file"]])
-
-
-def test_a_fit_on_all_splits_counts_for_each_of_them():
-    fitted = "stsb/train+stsb/dev+stsb/test@abc"
-    assert fitted_sets(fitted) == ("stsb/train", "stsb/dev", "stsb/test") and fitted_sets(None) == ()
-    assert is_transductive(fitted, "stsb/dev") and not is_transductive(fitted, "sts12/test")
-    assert not is_transductive("nli@stsb/test", "stsb/test") and not is_transductive(None, "stsb/test")
-    assert {set_name(each) for each in fitted_sets(fitted)} == {"stsb"}

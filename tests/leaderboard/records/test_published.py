@@ -22,8 +22,7 @@ from stsbench.leaderboard.records.publications import Heading, Paper, PublishedR
 DISAGREE = {
     "diffaug:1:6": (78.54, 78.52), "diffaug:1:8": (74.89, 74.86), "diffaug:6:7": (79.81, 79.57),
     "diffaug:6:8": (78.15, 79.70), "simcse:5:15": (74.89, 74.86), "simcse:B.2:2": (74.89, 74.86),
-    "simcse:E.1:3": (84.94, 84.95), "promptbert-readme:README:1": (78.54, 78.52),
-}
+    "simcse:E.1:3": (84.94, 84.95), "promptbert-readme:README:1": (78.54, 78.52)}
 HEADING = Heading(paper=Paper(**PAPER), **TABLE, columns=tuple("ABCDEFG"), average="Avg")
 
 
@@ -88,7 +87,6 @@ def test_a_file_of_one_table_is_read_as_its_rows():
 SOURCE = Path(__file__).resolve().parents[4] / "shared" / "published"
 STS = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
 TRANSFER = ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"]
-BLOCKS = {"A": 190, "C": 26}
 # Rows under "all" in the transcription whose own notes say that the quoted paper's aggregation is another or not known.
 UNKNOWN = {"consert:2:6", "consert:2:7", "consert:3:3", "consert:3:4", "diffcse:1:6"}
 
@@ -97,24 +95,18 @@ def table(text):
     return list(csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE, restval=""))
 
 
-@pytest.fixture(scope="module")
-def source():
-    """The lines of each block, by its letter; A is sts.tsv."""
-    if not (SOURCE / "published.md").is_file():
-        pytest.skip("the transcription of the papers: keep it in ../shared/published beside the checkout")
-    blocks = re.findall(r"^## ([A-K])\..*?```tsv\n(.*?)```", (SOURCE / "published.md").read_text("utf-8"), re.S | re.M)
-    lines = {letter: table(text) for letter, text in blocks} | {"A": table((SOURCE / "sts.tsv").read_text("utf-8"))}
-    assert {letter: len(lines[letter]) for letter in BLOCKS} == BLOCKS  # the transcription is the one converted
-    return lines
-
-
 def number(text):
     return None if text in ("NA", "-", "") else float(text)
 
 
-def test_sts_rows(source, rows):
+def test_rows_are_those_of_the_transcription(rows):
+    if not (SOURCE / "published.md").is_file():
+        pytest.skip("the transcription of the papers: keep it in ../shared/published beside the checkout")
+    blocks = re.findall(r"^## ([A-K])\..*?```tsv\n(.*?)```", (SOURCE / "published.md").read_text("utf-8"), re.S | re.M)
+    of_sts, of_transfer = table((SOURCE / "sts.tsv").read_text("utf-8")), table(dict(blocks)["C"])
+    assert (len(of_sts), len(of_transfer)) == (190, 26)  # the transcription is the one converted
     place = Counter()
-    for line in source["A"]:
+    for line in of_sts:
         paper, name = line["source"].lower(), line["table"]
         place[paper, name] += 1
         at = place[paper, name]
@@ -135,11 +127,8 @@ def test_sts_rows(source, rows):
         if computed:
             assert row.recomputed == number(line["Avg"]), row.id
         assert ("CHECK" in line["note"]) == (row.average_reason is not None), row.id
-
-
-def test_transfer_rows(source, rows):
     place = Counter()
-    for line in source["C"]:
+    for line in of_transfer:
         key = line["source"].lower(), line["table"]
         place[key] += 1
         row = rows[":".join((*key, str(place[key])))]

@@ -38,7 +38,7 @@ from stsbench.training.recipes.recipe import resolved_yaml
 from stsbench.training.recipes.recipes import load_recipe
 
 ENTRIES, PUBLICATIONS = PUBLISHED.parent / "measured", load_publications()
-PAPERS = {each.paper.id: each for each in PUBLICATIONS}
+ROWS = {row.id: row for each in PUBLICATIONS for row in each.rows}
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 UNTRAINED = ("--model", "google-bert/bert-base-uncased", "--pooler", "first_last:embeddings")
 OTHERS = ("transfer*", "regression*", "retrieval*", "sick-r-mteb*")
@@ -46,7 +46,6 @@ MANY = (*OTHERS, "sts.sick*", *(f"sts.sts{year}*" for year in range(12, 17)))  #
 _read = cache(load_records)
 ROW = "bert-whitening:2:2"  # a recipe, then `stsbench eval` with options
 WAY = load_ways()[ROW]
-TO_COME = {"--post", "--fit-on"}  # of `stsbench eval`, where post-processing is not there yet
 
 
 def copied(name, target, number=0, without=MANY, **provenance):
@@ -69,8 +68,7 @@ def trained(folder, made, number=0, dev=82.0, without=MANY, **summary):
     (folder / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
     (folder / "train.json").write_text(json.dumps({
         "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
-        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
-    }), "utf-8")
+        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary}), "utf-8")
     copied("minilm-mlm32-simcse", folder / "eval", number, without, recipe=f"{made.method}/{made.name}")
 
 
@@ -81,13 +79,9 @@ def asked(*names, board=None):
     return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}
 
 
-def seeded(seed):
-    return load_recipe("simcse", "unsup-bert-base", [f"seed={seed}", "data.file=elsewhere/wiki1m_for_simcse.txt"])
-
-
 @pytest.mark.parametrize(("paper", "form"), [("simcse", "table"), ("consert-readme", "markdown")])
 def test_every_row_of_a_paper_is_printed(capsys, place, paper, form):
-    rows = PAPERS[paper].rows
+    rows = next(each for each in PUBLICATIONS if each.paper.id == paper).rows
     lines = table_lines(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
     print_result(PaperTable(paper, tuple(lines)), form)
     out, escape = capsys.readouterr().out, plain_markdown if form == "markdown" else str
@@ -100,7 +94,9 @@ def test_every_row_of_a_paper_is_printed(capsys, place, paper, form):
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     """Two seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
     for number in range(2):
-        trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, 82.0 + number, OTHERS)
+        changes = [f"seed={42 + number}", "data.file=elsewhere/wiki1m_for_simcse.txt"]
+        made = load_recipe("simcse", "unsup-bert-base", changes)
+        trained(place / "runs" / "mine" / f"seed-{42 + number}", made, number, 82.0 + number, OTHERS)
     actual = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
     row = actual["simcse:5:7"]
     [measured] = row["measured"]
@@ -119,8 +115,7 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     # the same training under another table's protocol, and its dev score
     [other] = actual["simcse:B.3:6"]["measured"]
     assert other["scores"]["STS12"]["mean"] != measured["scores"]["STS12"]["mean"]
-    assert actual["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {
-        "mean": 82.5, "sd": pytest.approx(0.5**0.5), "n": 2}
+    assert actual["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {"mean": 82.5, "sd": pytest.approx(0.5**0.5), "n": 2}
     assert not actual["simcse:E.1:6"]["measured"]  # no transfer task was measured
     assert actual["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
     shutil.rmtree(place / "runs" / "mine" / "seed-43")
@@ -146,8 +141,7 @@ def test_what_makes_a_training_no_reproduction(place):
     (place / "runs" / "unfinished" / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
     row = asked("simcse:5:7")["simcse:5:7"]
     assert row["measured"] == [] and [each.partition("base, ")[2] for each in row["changed"]] == [
-        "training.batch_size", "backbone.max_length", "eval/ is not the test of this training", "precision", "a stage alone",
-    ]
+        "training.batch_size", "backbone.max_length", "eval/ is not the test of this training", "precision", "a stage alone"]
 
 
 def test_a_command_of_stsbench_eval(place):
@@ -186,17 +180,15 @@ def test_what_is_missing(place):
     row = asked("simcse:5:7")["simcse:5:7"]
     assert [each.partition(":")[0] for each in row["missing"]] == [
         "the model google-bert/bert-base-uncased", "training text wiki1m_for_simcse.txt", "data of STS-B dev",
-        "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R",
-    ]
+        "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R"]
     tested = asked("simcse:5:2")["simcse:5:2"]["missing"]  # by `stsbench eval` alone
     assert tested[0].startswith("the model google-bert/bert-base-uncased")
     (place / "wiki1m_for_simcse.txt").write_text("a\n")
     (place / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert len(asked("simcse:5:7")["simcse:5:7"]["missing"]) == 3
-    infersent = "InferSent is not a method here, and no model that stsbench loads"
-    assert asked("simcse:5:13")["simcse:5:13"]["missing"] == [infersent]
-    glove = asked("simcse:5:1")["simcse:5:1"]["missing"]
-    assert "word vectors glove.840B.300d.txt: there is no such file here" in glove
+    rows = asked("simcse:5:1", "simcse:5:13")
+    assert rows["simcse:5:13"]["missing"] == ["InferSent is not a method here, and no model that stsbench loads"]
+    assert "word vectors glove.840B.300d.txt: there is no such file here" in rows["simcse:5:1"]["missing"]
 
 
 def test_forms_of_a_table(cli, place):
@@ -217,8 +209,7 @@ def test_forms_of_a_table(cli, place):
     [row] = json.loads(cli("reproduce", "simcse:5:7", "--json", "-")[1])
     frame = made.to_pandas()
     assert row["measured"] and {line.column: line.measured for line in frame[frame.name.notna()].itertuples()} == {
-        column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()
-    }
+        column: mean["mean"] for column, mean in row["measured"][0]["scores"].items()}
     assert "1 measured here" in repr(made) and "difference" in str(made) and "measured" in made._repr_html_()
     # An edited record is refused.
     run = place / "runs" / "mine" / "eval"
@@ -300,36 +291,29 @@ def ways():
     return all_ways()[1]
 
 
-@pytest.fixture(scope="module")
-def rows():
-    return {row.id: row for each in load_publications() for row in each.rows}
-
-
-def test_every_stated_command_is_one_of_stsbench_eval(ways, rows):
-    options = {word for option in evaluate.params for word in option.opts} | TO_COME
+def test_every_stated_command_is_one_of_stsbench_eval(ways):
+    options = {word for option in evaluate.params for word in option.opts} | {"--post", "--fit-on"}  # may be to come
     for id, way in ways.items():
-        for command in commands(rows[id], way, None):
+        for command in commands(ROWS[id], way, None):
             words = shlex.split(command)
             assert words[0] == "stsbench" and words[1] in ("train", "eval")
             if words[1] == "eval":
                 assert {word for word in words if word.startswith("--")} <= options, command
-                assert words[-2:] == ["--protocol", protocol_option(rows[id].heading)]
-
-
-def test_a_copied_row_is_made_as_its_original_and_one_without_its_recipe_not(ways, rows):
+                assert words[-2:] == ["--protocol", protocol_option(ROWS[id].heading)]
+    # A copied row is made as its original, and one without its recipe not.
     for copy, original in {"diffcse:1:9": "simcse:5:7", "sarcse:1:2": "simcse:5:9", "diffaug:1:7": "diffcse:1:11",
                            "simcse:B.3:3": "bert-flow:2:4", "simcse:C.1:1": "simcse:5:3"}.items():
         assert (ways[copy].recipe, ways[copy].eval) == (ways[original].recipe, ways[original].eval), copy
         assert ways[copy].note == f"the figures of {original}"
-    chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
     stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
               "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}
-    assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
+    counted = count([ROWS[id] for id in stated], stated)
+    assert counted == Count(4, 1, 1) and counted.without == 2
 
 
-def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
+def test_a_row_is_found_by_the_recipe_that_holds_its_figures():
     """As those of methods that state nothing; a single figure has to be of the paper that the recipe cites."""
-    actual = resolve(load_publications(), {})
+    actual = resolve(PUBLICATIONS, {})
     assert actual["simcse:5:7"].recipe == actual["diffcse:1:9"].recipe == "simcse/unsup-bert-base"
     assert actual["sarcse:2:1"].recipe == "simcse/unsup-roberta-base-batch-32"
     assert actual["diffaug:1:11"].recipe == "diffaug/bert-base-semi-released"
@@ -340,17 +324,14 @@ def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     assert "simcse:5:13" not in actual
 
 
-def test_commands_have_what_a_row_says(ways, rows, tmp_path):
+def test_commands_have_what_a_row_says(ways, tmp_path):
     def said(id):
-        return commands(rows[id], ways[id], tmp_path)
+        return commands(ROWS[id], ways[id], tmp_path)
 
     data = f"--data-dir {tmp_path}"
-    assert said("simcse:E.1:18") == [
-        f"stsbench train simcse --recipe sup-roberta-base --data nli_for_simcse.csv --eval transfer {data}"
-    ]
-    assert said("simcse:3:3") == [
-        f"stsbench train simcse --recipe unsup-bert-base-dropout-0.05 --data wiki1m_for_simcse.txt {data}"
-    ]
+    for id, options in (("simcse:E.1:18", "--recipe sup-roberta-base --data nli_for_simcse.csv --eval transfer"),
+                        ("simcse:3:3", "--recipe unsup-bert-base-dropout-0.05 --data wiki1m_for_simcse.txt")):
+        assert said(id) == [f"stsbench train simcse {options} {data}"]
     assert "--eval sts:wmean" in said("simcse:B.3:6")[0] and "--eval transfer" in said("diffcse:3/transfer:2")[0]
     assert "--seeds 10" in said("promptbert-readme:README:1")[0] and "--seeds 3" in said("diffaug:1:11")[0]
     assert said("diffaug:7:3")[1].endswith(f"--labelled nli_for_simcse.csv --subsets 5 --seeds 3 --eval sts:all {data}")
@@ -359,15 +340,12 @@ def test_commands_have_what_a_row_says(ways, rows, tmp_path):
     assert "unsup-promptbert-base-joint " in every and "--seeds 3" in every and "--subsets" not in every
     assert len(said("simcse:2:1")) == 2  # one encoder, two encoders
     assert "'This sentence : \"{}\" means [MASK].'" in said("promptbert-readme:run.sh:1")[0]
-    both = Way(recipe="simcse/sup-bert-base", eval="--pooler first_last:layer1 --post whitening --fit-on target")
-    trained, tested = commands(rows["simcse:5:17"], both, None)
+    options = "--pooler first_last:layer1 --post whitening --fit-on target"
+    trained, tested = commands(ROWS["simcse:5:17"], Way(recipe="simcse/sup-bert-base", eval=options), None)
     assert trained.endswith("--output RUN") and "--eval" not in trained
-    assert tested == ("stsbench eval --model RUN --pooler first_last:layer1 --post whitening --fit-on target "
-                      "--protocol sts:all")
-
-
-def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
-    row, way = rows["simcse:5:10"], ways["simcse:5:10"]
+    assert tested == f"stsbench eval --model RUN {options} --protocol sts:all"
+    # A released checkpoint is a second way to a row.
+    row, way = ROWS["simcse:5:10"], ways["simcse:5:10"]
     trained, tested = commands(row, way, None)
     assert trained.startswith("stsbench train declutr --recipe roberta-base-released --data openwebtext.txt")
     assert tested == "stsbench eval --model johngiorgi/declutr-base --pooler mean --protocol sts:all"
@@ -377,9 +355,7 @@ def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
             Run("changed", "declutr/roberta-base-released", ("seed",), scores=scores),
             Run("other", command=(*command, "--post", "whitening"), scores=scores)]
     assert [each.name for each in reproductions(row, way, runs)] == ["trained", "tested"]
-
-
-def test_an_option_that_changes_a_vector_makes_another_encoder():
+    # An option that changes a vector makes another encoder.
     plain = ["stsbench", "eval", "--model", "m"]
     for name in {*CHANGING} - {"trust_remote_code"}:
         assert _options([*plain, spelled(name), "1"]) != _options(plain) == {"--model": "m"}, name

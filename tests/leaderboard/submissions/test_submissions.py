@@ -15,13 +15,8 @@ from stsbench import leaderboard
 from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.leaderboard.ranks.board import PromptSpread, Rank
 from stsbench.leaderboard.records.paths import write_index
-from stsbench.leaderboard.submissions.checkout import (
-    EntryChange,
-    changes_since,
-    checkout_top,
-    commit_on_branch,
-    others_since,
-)
+from stsbench.leaderboard.submissions import checkout as git_board
+from stsbench.leaderboard.submissions.checkout import EntryChange, changes_since, commit_on_branch, others_since
 from stsbench.leaderboard.submissions.standing import headline, report, standings
 from stsbench.leaderboard.submissions.submission import Submission, next_steps
 
@@ -39,23 +34,20 @@ def test_a_run_is_shown_and_nothing_is_written(runs, checkout, cli):
     lines = out.splitlines()
     assert lines[0].startswith("would rank ") and " of 3 under sts:all (Spearman, all" in lines[0]
     assert any(line.startswith("to be committed: ") for line in lines) and "  leaderboard/measured/mine/entry.yaml" in lines
+    told = "--entry mine --method 'my method' --backbone none --setting unsup --flag nli"
     assert lines[lines.index("next:") + 1 :] == [
-        "  git switch -c entry-mine",
-        f"  stsbench leaderboard add {runs['letters']} --entry mine --method 'my method' --backbone none "
-        "--setting unsup --flag nli",
+        "  git switch -c entry-mine", f"  stsbench leaderboard add {runs['letters']} {told}",
         "  git add leaderboard/measured/mine", "  git commit -m 'Add mine to the board'",
-        "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill",
-    ]
+        "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill"]
     with pytest.warns(StsbenchWarning):
         submission = leaderboard.submit(runs["letters"], "mine", **NEW)
     assert f"{submission}\n" == out and repr(submission).startswith("<Submission of mine: ") and len(repr(submission)) < 100
     files = ("leaderboard/measured/mine/a", "leaderboard/shared/new")  # beside the entries
     assert next_steps(Path("leaderboard"), Submission("mine", files, 1, (), (), ""), [])[2] == (
         "git add leaderboard/measured/mine leaderboard/shared")
-    for arguments, words in {(runs["words"], *WORDS): "leaderboard/measured/words/",
-                             (runs["letters"], "--entry", "mine"): "is a new entry",
-                             (runs["noisy"], "--entry", "noisy"): "nothing to submit: leaderboard/measured/noisy",
-                             }.items():  # in the board's own paths
+    for words, *arguments in (  # in the board's own paths
+        ("leaderboard/measured/words/", runs["words"], *WORDS), ("is a new entry", runs["letters"], "--entry", "mine"),
+        ("nothing to submit: leaderboard/measured/noisy", runs["noisy"], "--entry", "noisy")):
         code, out, err = cli("leaderboard", "submit", *arguments, "--open")
         assert (code, out, err.count("\n")) == (1, "", 1) and words in err and "/tmp" not in err.split("holds")[0]
     assert git("status", "--porcelain") == "" and git("branch", "--format=%(refname:short)") == "main"
@@ -93,52 +85,28 @@ def test_a_board_whose_runs_lie_elsewhere_says_so(runs, checkout, cli, tmp_path)
     assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err
 
 
-def placed(rank):
-    """The entry's row of the first tab with another rank."""
-    tab = BOARD.tabs[0]
-    row = next(row for row in tab.measured if row.rank)
-    return tab, replace(row, rank=rank)
-
-
 def test_the_headline_has_rank_interval_protocol_and_score_or_the_reason_for_none():
-    tab, row = placed(Rank(5, 4, 7, "b"))
+    tab, row = BOARD.tabs[0], next(row for row in BOARD.tabs[0].measured if row.rank)
+
+    def told(rank, **changes):
+        return headline((tab, replace(row, rank=rank, **changes)))
+
     cell = row.cells["Avg"]
     score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}"
-    assert headline((tab, row)) == f"rank 4-7 of 12 under sts:all (Spearman, all; {score})"
-    assert headline(placed(Rank(5, 5, 5, "b"))).startswith("rank 5 of 12 under")
-    tab, row = placed(None)
-    row = replace(row, unranked="not ranked: SICK-R not measured", cells={})
-    assert headline((tab, row)) == "not be ranked under sts:all (Spearman, all; no Avg): SICK-R not measured"
+    assert told(Rank(5, 4, 7, "b")) == f"rank 4-7 of 12 under sts:all (Spearman, all; {score})"
+    assert told(Rank(5, 5, 5, "b")).startswith("rank 5 of 12 under")
+    unranked = told(None, unranked="not ranked: SICK-R not measured", cells={})
+    assert unranked == "not be ranked under sts:all (Spearman, all; no Avg): SICK-R not measured"
+    over = told(Rank(5, 4, 7, "b", prompts=(3, 9), chance=0.1), prompts=PromptSpread(15, 70.0, 1.0, 66.125, 72.5))
+    score += "; 66.12 to 72.50 over 15 prompts"
+    assert over == f"rank 4-7 of 12 (over prompts 3-9) under sts:all (Spearman, all; {score})"
 
 
-def test_standings_are_in_the_board_s_order():
+def test_standings_are_in_the_board_s_order_and_prompts_stand_where_their_encoder_does():
     ids = [tab.id for tab in BOARD.tabs]
     names = [tab.id for tab, _ in standings(BOARD, "entry-00")]
     assert names[0] == "sts-spearman-all" and names == sorted(names, key=ids.index)
     assert standings(BOARD, "no-such-entry") == []
-
-
-def test_the_report_has_a_section_for_each_entry():
-    text = report(BOARD, [EntryChange("entry-00", True, 9, 0, 0), EntryChange("entry-01", False, 1, 2, 0),
-                          EntryChange("<b>gone</b>", False, 0, 0, 3)])
-    assert re.findall("^### (.*)$", text, re.MULTILINE) == [
-        "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
-        "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)",
-    ]
-    said = re.compile(r"^\*\*(?:Your|This) entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
-    assert len(said.findall(text)) == 2
-    assert "| transfer | Accuracy | Avg " in text and "<script" not in text
-    assert text.endswith("This entry is no longer on the board.\n")
-    assert report(BOARD, ()) == "No measured entry is new or changed.\n"
-
-
-def test_prompts_stand_where_their_encoder_does():
-    prompts = PromptSpread(15, 70.0, 1.0, 66.125, 72.5)
-    tab, row = placed(Rank(5, 4, 7, "b", prompts=(3, 9), chance=0.1))
-    row = replace(row, prompts=prompts)
-    cell = row.cells["Avg"]
-    score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}; 66.12 to 72.50 over 15 prompts"
-    assert headline((tab, row)) == f"rank 4-7 of 12 (over prompts 3-9) under sts:all (Spearman, all; {score})"
     about = replace(BOARD.entries["entry-00"], prompts=("a: ",), prompt_entries=("worded",))
     prompted = replace(BOARD, entries={**BOARD.entries, "entry-00": about})
     assert standings(prompted, "worded") == standings(BOARD, "entry-00") != []
@@ -147,7 +115,18 @@ def test_prompts_stand_where_their_encoder_does():
     assert "no longer" not in text
 
 
-def test_the_report_says_how_a_description_changes():
+def test_the_report_has_a_section_for_each_entry_and_says_how_a_description_changes():
+    text = report(BOARD, [EntryChange("entry-00", True, 9, 0, 0), EntryChange("entry-01", False, 1, 2, 0),
+                          EntryChange("<b>gone</b>", False, 0, 0, 3)])
+    assert re.findall("^### (.*)$", text, re.MULTILINE) == [
+        "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
+        "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)"]
+    said = re.compile(r"^\*\*(?:Your|This) entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
+    assert len(said.findall(text)) == 2
+    assert "| transfer | Accuracy | Avg " in text and "<script" not in text
+    assert text.endswith("This entry is no longer on the board.\n")
+    assert report(BOARD, ()) == "No measured entry is new or changed.\n"
+    # How a description changes.
     before = "method: a\nbackbone: b\nsetting: unsup\nflags: [nli, sts]\npaper: https://x.org/|\n"
     now = "backbone: b\nmethod: a\nsetting: sup\nflags: [nli]\nnote: " + "word " * 100
     (section,) = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, now))]).split("### ")[1:]
@@ -158,9 +137,7 @@ def test_the_report_says_how_a_description_changes():
     text = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, before + "# a remark\n"))])
     assert "- its form, and nothing it says" in text
     assert "- method: nothing → a" in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, ("[", before))])
-
-
-def test_the_report_names_files_that_are_no_entries():
+    # Which files are no entries.
     assert "Not only entries" not in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0)])
     files = [f"code/{i}.py" for i in range(12)]
     assert report(BOARD, (), files[:1]).endswith("**Not only entries change**, but also 1 other file: code/0.py.\n")
@@ -205,28 +182,25 @@ def test_what_changed_is_counted_committed_or_not_and_what_is_no_entry_is_named(
     (measured / "three/entry.yaml").write_text("three")
     assert changes_since("main", measured) == (
         EntryChange("one", False, 1, 1, 0, ("one", "other")), EntryChange("three", True, 1, 0, 0),
-        EntryChange("two", False, 0, 0, 1),
-    )
+        EntryChange("two", False, 0, 0, 1))
     assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
     git("rm", "-q", "é.py", "leaderboard/expected.yaml")
     (board / "measured.py").write_text("changed")
     assert others_since("main", board) == ("leaderboard/measured.py",)
 
 
-def test_what_others_added_to_main_meanwhile_is_not_ours(two_entries):
+def test_what_others_added_to_main_meanwhile_is_not_ours(two_entries, tmp_path):
     measured = two_entries / "leaderboard/measured"
     git("branch", "work")
     (measured / "one/more.parquet").write_text("")
     commit()
     git("switch", "-q", "work")
     assert changes_since("main", measured) == ()
-
-
-def test_git_s_complaints_are_one_line(two_entries, tmp_path):
-    with pytest.raises(StsbenchError, match=r"^git knows no revision 'nothing-of-that-name' that .*measured shares$"):
-        changes_since("nothing-of-that-name", two_entries / "leaderboard/measured")
-    refuses(StsbenchError, "not a git repository", checkout_top, tmp_path)
-    refuses(StsbenchError, "cannot run git", checkout_top, tmp_path / "nowhere")
+    # Git's complaints are one line.
+    words = r"^git knows no revision 'nothing-of-that-name' that .*measured shares$"
+    refuses(StsbenchError, words, changes_since, "nothing-of-that-name", measured)
+    refuses(StsbenchError, "not a git repository", git_board.checkout_top, tmp_path)
+    refuses(StsbenchError, "cannot run git", git_board.checkout_top, tmp_path / "nowhere")
 
 
 def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(two_entries, tmp_path):
@@ -241,18 +215,16 @@ def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(two_entries, 
     assert git("diff", "--name-status", "main", "entry-three") == "A\tleaderboard/measured/three/entry.yaml"
     assert git("log", "-1", "--format=%H %s", "entry-three") == f"{made} Add three"
     show = ["git", "show", "entry-three:leaderboard/measured/three/entry.yaml"]
-    shown = subprocess.run(show, check=True, capture_output=True)
-    assert shown.stdout == b"a\r\nb"
-    with pytest.raises(StsbenchError, match="branch entry-three exists already"):
-        commit_on_branch(two_entries, "entry-three", {"x": content}, "again")
+    assert subprocess.run(show, check=True, capture_output=True).stdout == b"a\r\nb"
+    words = "branch entry-three exists already"
+    refuses(StsbenchError, words, commit_on_branch, two_entries, "entry-three", {"x": content}, "again")
 
 
-def test_a_commit_that_cannot_be_made_leaves_no_branch(two_entries, tmp_path, monkeypatch):
-    content = two_entries / "leaderboard/measured/one/entry.yaml"
-    with pytest.raises(StsbenchError, match="nothing to commit"):
-        commit_on_branch(two_entries, "same", {"leaderboard/measured/one/entry.yaml": content}, "nothing")
+def test_a_commit_that_cannot_be_made_leaves_no_branch(two_entries, monkeypatch):
+    name = "leaderboard/measured/one/entry.yaml"
+    content = two_entries / name
+    refuses(StsbenchError, "nothing to commit", commit_on_branch, two_entries, "same", {name: content}, "nothing")
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "")
-    with pytest.raises(StsbenchError, match=r"git commit-tree: .*ident"):
-        commit_on_branch(two_entries, "nobody", {"new": content}, "by nobody")
+    refuses(StsbenchError, "git commit-tree: .*ident", commit_on_branch, two_entries, "nobody", {"new": content}, "nothing")
     assert git("branch", "--list", "--format=%(refname:short)") == "main"

@@ -121,7 +121,6 @@ def test_a_file_that_holds_no_such_layers(masked_lms, tmp_path, capsys):
     assert "unpickled" not in capsys.readouterr().out
 
 
-TERMS = ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")
 FEW = {"augmentations": ["shuffle", "delete", "repeat"]}
 
 
@@ -164,7 +163,7 @@ def test_the_group_terms_are_of_a_sentence_s_first_view_as_anchor(folders):
 
 
 def test_every_weight_weighs_its_term_and_zero_leaves_it_out(folders):
-    names = [f"{term}_weight" for term in TERMS]
+    names = [f"{term}_weight" for term in ("contrastive", "contrastive_peer", "group", "group_peer", "cross", "symmetric")]
     weights = dict(zip(names, (2.0, 0.5, 3.0, 0.25, 0.75, 1.5), strict=True))
     method = pcl(folders["bert"], **FEW, **weights)
     terms = method(batch_of(method, rows(folders["bert"])))
@@ -198,12 +197,8 @@ def test_a_peer_from_elsewhere_is_an_input(folders, masked_lms):
         assert torch.equal(next(network.parameters()), next(AutoModel.from_pretrained(place).double().parameters()))
 
 
-@pytest.fixture
-def folder(folders):
-    return folders["roberta"]
-
-
-def test_the_ends_stay(folder):
+def test_the_ends_stay(folders):
+    folder = folders["roberta"]
     method = pcl(folder, augmentations=["shuffle", "reverse", "delete", "repeat", "copy"])
     made = method.views(MemoryRows(folder, {"sentence": TEXTS[:30]}), np.random.default_rng(0)).tokens
     tokenizer, views = method.backbone.tokenizer, [[list(map(int, ids)) for ids in view] for view in made]
@@ -222,9 +217,9 @@ def test_the_ends_stay(folder):
     assert any(len(ids) == LIMIT for ids in plain) and max(map(len, repeat)) == LIMIT
 
 
-def test_a_text_without_a_word_is_left_alone_and_one_without_special_tokens_has_no_ends_to_keep(folder):
-    method, generator = pcl(folder), np.random.default_rng(0)
-    views = method.views(MemoryRows(folder, {"sentence": ["", "a"]}), generator).tokens
+def test_a_text_without_a_word_is_left_alone_and_one_without_special_tokens_has_no_ends_to_keep(folders):
+    method, generator = pcl(folders["roberta"]), np.random.default_rng(0)
+    views = method.views(MemoryRows(folders["roberta"], {"sentence": ["", "a"]}), generator).tokens
     assert all([len(ids) for ids in view] == [2, 3] for view in views)
     ended = np.array([20, 21, method.backbone.tokenizer.sep_token_id])
     assert method._augmented(np.array([20, 21, 22]), "reverse", generator).tolist() == [22, 21, 20]

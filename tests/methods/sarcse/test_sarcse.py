@@ -24,26 +24,16 @@ LONG = "the big cat plays a red guitar in the blue park with food ."
 TEXTS = ["", "cat", "a dog", *sentences(16, longest=9, seed=5), LONG]
 PLAIN = {"sentence": [TEXTS[i] for i in (3, 0, 4, 1, 19, 2)]}
 TRIPLETS = {"anchor": PLAIN["sentence"], "positive": TEXTS[6:12], "negative": [TEXTS[1], TEXTS[0], *TEXTS[12:16]]}
-OPTIONS = [  # sizes, data, options
-    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.0, "similarity": "dot"}),
-    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.3, "temperature": 0.2, "contrastive_weight": 0.5, "self_adaptive": False}),
-    (ODD, TRIPLETS, {"unpool": "repeat"}),
-    (SINGLE, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"}),
-]
 NO_DECODER = {"beta": 0.0, "gamma": 0.0}
-
-
-def text_cnn_backbone(folder, sizes=SIZES, *, dropout=0.0, seed=1):
-    torch.manual_seed(seed)
-    settings = {"text_cnn": TextCNNSettings(**sizes).model_dump()}
-    backbone = load_backbone(folder, folder.name, "text_cnn", LIMIT, dropout, settings)
-    backbone.folder, backbone.name = folder, folder.name
-    return backbone
 
 
 def sarcse(folder, sizes=SIZES, *, dropout=0.0, weighted=True, **options):
     """The method in float64 and train mode. weighted: random weights of tokens, as if `prepare` had been called."""
-    method = SARCSE(text_cnn_backbone(folder, sizes, dropout=dropout), SARCSE.Options(**options)).double().train()
+    torch.manual_seed(1)
+    settings = {"text_cnn": TextCNNSettings(**sizes).model_dump()}
+    backbone = load_backbone(folder, folder.name, "text_cnn", LIMIT, dropout, settings)
+    backbone.folder, backbone.name = folder, folder.name
+    method = SARCSE(backbone, SARCSE.Options(**options)).double().train()
     if weighted and method.decoder is not None and method.options.self_adaptive:
         with torch.no_grad():
             method.weights.copy_(torch.rand(len(method.weights), generator=torch.Generator().manual_seed(2)) * 0.9 + 0.1)
@@ -111,7 +101,11 @@ def terms(method, data, **more):
     return method(batch_of(method, MemoryRows(method.backbone.folder, data), **more))
 
 
-@pytest.mark.parametrize(("sizes", "data", "options"), OPTIONS)
+@pytest.mark.parametrize(("sizes", "data", "options"), [
+    (SIZES, PLAIN, {**NO_DECODER, "similarity": "dot"}), (ODD, TRIPLETS, {"unpool": "repeat"}),
+    (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.3, "temperature": 0.2, "contrastive_weight": 0.5, "self_adaptive": False}),
+    (SINGLE, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"}),
+])
 def test_the_losses(folder, sizes, data, options):
     view = "given" if "anchor" in data else "dropout"
     method = sarcse(folder, sizes, view=view, **options)
@@ -119,8 +113,7 @@ def test_the_losses(folder, sizes, data, options):
     actual = [naive_view(method, folder, view) for view in texts]
     blocks, chosen = [torch.tensor([text.vector for text in view]).double() for view, _ in actual], method.options
     value = info_nce(*blocks, temperature=chosen.temperature, similarity=chosen.similarity)
-    expected = {"contrastive": value.item()}
-    weights = {"contrastive": chosen.contrastive_weight}
+    expected, weights = {"contrastive": value.item()}, {"contrastive": chosen.contrastive_weight}
     counts = {"contrastive": len(blocks[0])}
     if chosen.beta or chosen.gamma:
         losses = [loss for _, loss in actual]
@@ -214,7 +207,7 @@ def test_token_losses(folder, monkeypatch):
     assert all(weight.grad is None for weight in method.parameters())
     view, _ = naive_view(method, folder, TEXTS)
     ids = tokens(folder, TEXTS)
-    spell = text_cnn_backbone(folder).tokenizer.convert_ids_to_tokens
+    spell = method.backbone.tokenizer.convert_ids_to_tokens
     for losses, row, text in zip(actual, ids, view, strict=True):
         errors = ((text.tokens - text.rebuilt) ** 2).sum(1) / 32
         assert [spelling for spelling, _, _ in losses] == spell(row[1:-1])

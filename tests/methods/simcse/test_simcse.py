@@ -5,6 +5,7 @@ queue and repetition, in other methods, too."""
 import copy
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,36 +20,26 @@ from stsbench.losses.contrastive import info_nce as info_nce_of_all
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.esimcse.method import ESimCSE
 from stsbench.methods.simcse.method import SimCSE, words_to_replace
-from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.api.options import Repetition
 from stsbench.training.api.views import repeated
 from stsbench.training.modules import edits
 
 
-def test_two_dropout_masks_in_one_forward_pass(folder):
-    method = simcse(folder, dropout=0.1)
-    calls = count_passes(method.backbone)
-    first = loss(method, MemoryRows(folder, PLAIN))
-    ((rows, pooled),) = calls
-    assert rows == 2 * 5
-    assert (pooled[:5] - pooled[5:]).abs().amax(1).min() > 1e-3  # every sentence's two vectors differ
-    vectors = heads(pooled, method.head.dense)
-    same(first, info_nce(vectors[:5], vectors[5:]))
+@pytest.mark.parametrize("fixed", [False, True])
+def test_one_forward_pass_has_two_dropout_masks_or_a_fixed_one_which_makes_both_views_one_vector(folder, fixed):
+    method, rows = simcse(folder, dropout=0.1, fixed_dropout_mask=fixed), MemoryRows(folder, PLAIN)
+    calls, plain = count_passes(method.backbone), cls(folder, PLAIN["sentence"], method.head.dense)
+    value = loss(method, rows)
+    [(count, pooled)] = calls
+    first, *second = heads(pooled, method.head.dense).split(5)
+    same(value, info_nce(first, *(second or [first])))
+    if fixed:
+        assert count == 5 and abs(value.item() - info_nce(plain, plain)) > 1e-4  # dropout did act
+    else:
+        assert count == 2 * 5
+        assert (pooled[:5] - pooled[5:]).abs().amax(1).min() > 1e-3  # every sentence's two vectors differ
     method.eval()
-    plain = cls(folder, PLAIN["sentence"], method.head.dense)
-    same(loss(method, MemoryRows(folder, PLAIN)), info_nce(plain, plain))
-
-
-def test_fixed_dropout_mask_makes_both_views_one_vector(folder):
-    method = simcse(folder, dropout=0.1, fixed_dropout_mask=True)
-    calls = count_passes(method.backbone)
-    value = loss(method, MemoryRows(folder, PLAIN))
-    ((rows, pooled),) = calls
-    assert rows == 5
-    vectors = heads(pooled, method.head.dense)
-    same(value, info_nce(vectors, vectors))
-    plain = cls(folder, PLAIN["sentence"], method.head.dense)
-    assert abs(value.item() - info_nce(plain, plain)) > 1e-4  # dropout did act
+    same(loss(method, rows), info_nce(plain, plain))
 
 
 def test_two_encoders(folder):
@@ -95,36 +86,16 @@ def test_masked_lm_term(folder, in_place):
     same(terms["contrastive"].value, info_nce(*vectors.split(5)))
 
 
-@pytest.mark.parametrize(("options", "needed"), [
-    ({}, True), ({"mlm_weight": 0.1}, True), ({"encoders": 2}, True), ({"fixed_dropout_mask": True}, False),
-    ({"mlm_weight": 0.1, "mlm_in_place": True}, False), ({"repeat": {}}, False), ({"view": "given"}, False),
-    ({"view": "next"}, False),
+@pytest.mark.parametrize(("view", "both", "options", "change"), [
+    ("crop", True, {"rate": 0.3}, lambda words, rng: edits.crop(words, 0.3, rng)),
+    ("delete_words", False, {"rate": 0.3}, lambda words, rng: edits.delete_words(words, 0.3, rng)),
+    ("delete_one_word", True, {}, edits.delete_one_word),
+    ("synonym", False, {"thesaurus": "words.tsv"},
+     lambda words, rng: edits.synonym(words, {"cat": ("dog",), "big": ("small", "red")}, rng)),
 ])
-def test_dropout_is_needed_where_the_views_are_one_sentence_twice(options, needed):
-    assert SimCSE.needs(SimCSEOptions(**options)).dropout == needed
-
-
-@pytest.fixture
-def thesaurus(tmp_path):
-    path = tmp_path / "words.tsv"
-    path.write_text("cat\tdog\nbig\tsmall\tred\n", encoding="utf-8")
-    return path
-
-
-def changed_views(thesaurus):
-    table = edits.read_thesaurus(thesaurus)
-    return {
-        "crop": ({"rate": 0.3}, lambda words, rng: edits.crop(words, 0.3, rng)),
-        "delete_words": ({"rate": 0.3}, lambda words, rng: edits.delete_words(words, 0.3, rng)),
-        "delete_one_word": ({}, edits.delete_one_word),
-        "synonym": ({"thesaurus": str(thesaurus)}, lambda words, rng: edits.synonym(words, table, rng)),
-    }
-
-
-@pytest.mark.parametrize(("view", "both"), [
-    ("crop", True), ("delete_words", False), ("delete_one_word", True), ("synonym", False)])
-def test_changed_words(folder, thesaurus, view, both):
-    options, change = changed_views(thesaurus)[view]
+def test_changed_words(folder, tmp_path, monkeypatch, view, both, options, change):
+    monkeypatch.chdir(tmp_path)
+    Path("words.tsv").write_text("cat\tdog\nbig\tsmall\tred\n", "utf-8")
     method = simcse(folder, view=view, augment_both=both, **options)
     rows = MemoryRows(folder, {"sentence": [*TEXTS[:12], "", "the big cat plays a red guitar in the blue park with a dog"]})
     rng, texts = np.random.default_rng(3), rows.texts("sentence")
@@ -134,9 +105,9 @@ def test_changed_words(folder, thesaurus, view, both):
     assert [[list(row) for row in view] for view in views.tokens] == [tokens(folder, first), tokens(folder, second)]
     assert second != texts and (first != texts) == both
     # what it tokenises itself leaves the tokenizer that training and testing share alone
-    assert len(method.backbone.tokenizer.backend_tokenizer.encode(" ".join(["cat"] * 30)).ids) == len(
-        AutoTokenizer.from_pretrained(folder).backend_tokenizer.encode(" ".join(["cat"] * 30)).ids
-    )
+    lengths = {len(each.backend_tokenizer.encode(" ".join(["cat"] * 30)).ids)
+               for each in (method.backbone.tokenizer, AutoTokenizer.from_pretrained(folder))}
+    assert len(lengths) == 1
 
 
 DOCUMENTS = [0] * 6 + [1] * 2 + [2] * 5
@@ -163,9 +134,8 @@ def test_following_sentences(folder, view, reach):
 
 
 def naive_replaced(folder, ids, labels):
-    special = AutoTokenizer.from_pretrained(folder).all_special_ids
-    mask = AutoTokenizer.from_pretrained(folder).mask_token_id
-    result = []
+    tokenizer, result = AutoTokenizer.from_pretrained(folder), []
+    special, mask = tokenizer.all_special_ids, tokenizer.mask_token_id
     for row, wanted in zip(ids, labels, strict=True):
         masked = [mask if label != -100 else int(token) for token, label in zip(row, wanted, strict=True)]
         (scores,) = logits(folder, [masked])
@@ -218,11 +188,11 @@ def test_whole_words_are_replaced_in_the_stated_share(folder):
 
 
 # ESimCSE -------------------------------------------------------------------------------------------------------
-N, REPEAT, DRAWS = 5, {"rate": 0.6}, 2000
+N, REPEAT = 5, {"rate": 0.6}
 
 
-def esimcse(folder, *, dropout=0.0, pooler="cls", **options):
-    return make(ESimCSE, folder, options, dropout=dropout, pooler=pooler)
+def esimcse(folder, **options):
+    return make(ESimCSE, folder, options)
 
 
 def queue(size=12, **more):
@@ -330,11 +300,6 @@ def test_pairs_with_hard_negatives_and_a_queue(folder):
     same(method(batch)["contrastive"].value, info_nce_of_all(queries, keys, negatives=[hard], stored=stored, alpha=2.0))
 
 
-def draws(items, **options):
-    rng = np.random.default_rng(0)
-    return [repeated(items, Repetition(**options), rng).tolist() for _ in range(DRAWS)]
-
-
 def uniform(counter, values):
     """Each of the values as often as any other, up to five standard deviations, and no other."""
     assert set(counter) == set(values)
@@ -343,13 +308,13 @@ def uniform(counter, values):
 
 
 @pytest.mark.parametrize(("items", "options", "most", "first", "last"), [
-    # items, options -> the most that are repeated, the first item that may be, the last
     (12, {"rate": 0.32}, 2, 1, 10), (40, {"rate": 0.5, "unit": "word"}, 9, 0, 38),
     (42, {"rate": 0.5, "count": "paper"}, 20, 1, 40), (1, {"unit": "word", "count": "paper"}, 1, 0, 0),
     (6, {"rate": 0.32}, 0, 0, 0), (1, {"unit": "word"}, 0, 0, 0),
 ])
 def test_how_many_are_repeated_and_which(items, options, most, first, last):
-    drawn = draws(items, **options)
+    rng = np.random.default_rng(0)
+    drawn = [repeated(items, Repetition(**options), rng).tolist() for _ in range(2000)]
     assert all(indices == sorted(set(indices)) for indices in drawn)
     uniform(Counter(map(len, drawn)), range(most + 1))
     if most:

@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from stsbench.errors import DataError, StsbenchError
-from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views
+from stsbench.training.api import Backbone, Batch, Inference, Method, Needs, Options, Term, Views, checks
 from stsbench.training.api.batch import Shares
-from stsbench.training.api.checks import (
-    check_class,
-    check_inference,
-    check_instance,
-    check_rates,
-    check_stages,
-    check_terms,
-    check_views,
-)
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
 from stsbench.training.engine.stage import make_stage
 from stsbench.training.recipes.method_plan import MethodPlan, load_plan
@@ -52,10 +43,10 @@ def method(backbone):
     return Plain(backbone, Options())
 
 
-def wrong_views(backbone):
+def test_wrong_views_are_refused_and_right_ones_pass(method, backbone):
     ids = backbone.tokenise(TEXTS)
     padded = backbone.tokenizer(TEXTS, padding=True)["input_ids"]
-    return [
+    for views, message in [
         (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
         ([ids], f"Plain.views {AT} must return Views, not list"),
         (Views([]), "gave no view"),
@@ -70,40 +61,30 @@ def wrong_views(backbone):
         (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
         (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
         (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows"),
-    ]
-
-
-def test_wrong_views(method, backbone):
-    for views, message in wrong_views(backbone):
+    ]:
         with pytest.raises(StsbenchError, match=message):
-            check_views(method, views, range(2), "views")
-
-
-def test_right_views_pass(method, backbone):
-    ids = backbone.tokenise(TEXTS)
+            checks.check_views(method, views, range(2), "views")
     arrays, tensors = [np.array(each) for each in ids], [torch.tensor(each) for each in ids]
     views = Views([ids, arrays, tensors], {"labels": [ids]}, labels=[1, 0])
-    assert check_views(method, views, range(2), "views") is views
+    assert checks.check_views(method, views, range(2), "views") is views
     eos = backbone.tokenizer.sep_token
     plain = AutoTokenizer.from_pretrained(backbone.tokenizer.name_or_path, pad_token=eos)  # as GPT's pad is its end of text
     shared = Plain(Backbone(backbone.model, plain), Options())
-    check_views(shared, Views([ids]), range(2), "views")
+    checks.check_views(shared, Views([ids]), range(2), "views")
 
 
 def test_wrong_terms(method):
     value = torch.ones((), requires_grad=True)
     for terms, message in [
-        ({}, f"Plain.forward {AT} gave no term"),
-        ([1], "must give a dict of terms, .* not list"),
-        ({"a": value}, "'a' must be a Term"),
-        ({"a": Term(value, 0)}, "'a' has count 0 and a value that is not 0"),
+        ({}, f"Plain.forward {AT} gave no term"), ([1], "must give a dict of terms, .* not list"),
+        ({"a": value}, "'a' must be a Term"), ({"a": Term(value, 0)}, "'a' has count 0 and a value that is not 0"),
         ({"a": Term(value.detach(), 2)}, f"Plain.forward {AT}: the loss has no gradient"),
     ]:
         with pytest.raises(StsbenchError, match=message):
-            check_terms(method, terms)
-    assert check_terms(method, {"a": Term(value, 2), "none": Term(value.detach() * 0, 0)})
+            checks.check_terms(method, terms)
+    assert checks.check_terms(method, {"a": Term(value, 2), "none": Term(value.detach() * 0, 0)})
     with torch.no_grad():
-        check_terms(method, {"a": Term(value.detach(), 2)})
+        checks.check_terms(method, {"a": Term(value.detach(), 2)})
 
 
 def test_a_wrong_class(backbone, method):
@@ -131,29 +112,29 @@ def test_a_wrong_class(backbone, method):
         def needs(cls, options):
             return cls.given
 
-    def told(call, message):
+    def told(message, check, *given):
         with pytest.raises(StsbenchError, match=message):
-            call()
+            check(*given)
 
-    told(lambda: check_instance(Forgets(backbone, Options()), backbone),
-         rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)")
-    told(lambda: check_class(Instance, "it"), f"Instance.needs {AT} must be a class method: write @classmethod above it")
-    told(lambda: check_class(Stray, "it"),
-         rf"^Stray.group_size {AT} is not read from the class: let needs\(cls, options\) give Needs\(group_size=\.\.\.\)$")
-    told(lambda: check_inference(Nothing(backbone, Options())), rf"Nothing.inference {AT} must give an Inference\(.*\)")
-    assert isinstance(method.inference(), Inference) and check_class(Plain, "it") is Plain
     def of_wrong(stage):
         return MethodPlan(Wrong, Options()).labelled(stage)
 
-    told(lambda: of_wrong("main"), f"Wrong.needs {AT} must give a Needs, not dict")
+    told(rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)", checks.check_instance,
+         Forgets(backbone, Options()), backbone)
+    told(f"Instance.needs {AT} must be a class method: write @classmethod above it", checks.check_class, Instance, "it")
+    told(rf"^Stray.group_size {AT} is not read from the class: let needs\(cls, options\) give Needs\(group_size=\.\.\.\)$",
+         checks.check_class, Stray, "it")
+    told(rf"Nothing.inference {AT} must give an Inference\(.*\)", checks.check_inference, Nothing(backbone, Options()))
+    assert isinstance(method.inference(), Inference) and checks.check_class(Plain, "it") is Plain
+    told(f"Wrong.needs {AT} must give a Needs, not dict", of_wrong, "main")
     for labelled, why in (({"joint": "only"}, "labelled names the stage 'joint', and there are main"),
                           ("some", "labelled must be 'none' or 'only' or 'with', not 'some', for stage main")):
         Wrong.given = Needs(labelled=labelled)
-        told(lambda: check_stages(Wrong, {"main": of_wrong("main")}), f"Wrong.needs {AT}: {why}")
+        told(f"Wrong.needs {AT}: {why}", lambda: checks.check_stages(Wrong, {"main": of_wrong("main")}))
     method.rates = lambda: {"backbone.": 0.5}
-    assert check_rates(method) == {"backbone.": 0.5}
+    assert checks.check_rates(method) == {"backbone.": 0.5}
     method.rates = lambda: {"head.": 2}
-    told(lambda: check_rates(method), r"no parameter's name begins with 'head\.'")
+    told(r"no parameter's name begins with 'head\.'", checks.check_rates, method)
 
 
 def test_the_stages_of_a_run_go_by_the_options(backbone):
@@ -181,9 +162,6 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
             _ = plan(named).stages
 
 
-CPU = torch.device("cpu")
-
-
 def opened(values, processes=1):
     """(plan, what `open_rows` gave, the stages made of it, what was said)."""
     recipe = load_recipe("simcse", None, [], values)
@@ -195,8 +173,7 @@ def opened(values, processes=1):
 
 
 def values_of(place, labelled=None, procedure="joint", **more):
-    labelled = labelled or nli_files.triplets(place)
-    return nli_files.settings(place / "tiny", place / "text.txt", labelled, procedure, **more)
+    return nli_files.settings(place / "tiny", place / "text.txt", labelled or nli_files.triplets(place), procedure, **more)
 
 
 @pytest.mark.parametrize(("init", "bias"), [("normal", False), ("truncated_normal", True), ("torch", True)])
@@ -245,7 +222,7 @@ def test_what_a_batch_holds(place):
     plan, _, made, _ = opened(values_of(place, procedure="sup-joint"))
     assert plan.stages == ("sup", "main") and made["sup"].labelled_only and made["sup"].labelled is None
     assert made["main"].labelled.batches.size == 8 and made["sup"].batches.size == 10
-    batch = to_batch(Views([[[1, 2]], [[3]]], labels=[1]), Shares((1,)), 0, CPU)
+    batch = to_batch(Views([[[1, 2]], [[3]]], labels=[1]), Shares((1,)), 0, torch.device("cpu"))
     assert not batch.labelled_only and batch.labelled is None
 
 
@@ -265,7 +242,7 @@ def test_held_out_rows_are_in_neither(place, tmp_path):
     assert f"labelled.csv: {len(held_out[0] - held_out[1])} rows left out, with a text that is held out of text.txt" in said
 
 
-def test_a_process_has_a_labelled_row_at_least(place):
+def test_a_process_has_a_labelled_row_at_least_and_the_same_file_may_be_both(place):
     with pytest.raises(StsbenchError, match="less than the 3 processes"):
         opened(values_of(place, **{"labelled.batch_size": 2}), processes=3)
     path = nli_files.triplets(place, count=10)
@@ -273,9 +250,6 @@ def test_a_process_has_a_labelled_row_at_least(place):
     assert made["main"].labelled.batches.dropped == 2
     with pytest.raises(StsbenchError, match="one batch: 1 row"):
         opened(values_of(place, nli_files.triplets(place, count=1)), processes=2)
-
-
-def test_the_same_file_may_be_both(place):
     path = nli_files.triplets(place)
     _, data, _, _ = opened(values_of(place, path, **{"data.file": str(path), "options.view": "given"}))
     assert data["main"].store.digest == data[LABELLED].store.digest

@@ -133,8 +133,7 @@ MISTAKES = {  # before there is a run folder
     "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: sbert.py:\d+: invalid syntax"),
     "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no recipe that says how the tokens of tiny"),
     "recipe name": ('"sbert-nli"', '"sbert-nil"',
-                    r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
-}
+                    r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes")}
 LATE = {
     "hook": ("    def forward", "    def metrics(self):\n        return {}['x']\n\n    def forward",
              r"SBERT\.metrics failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
@@ -142,8 +141,7 @@ LATE = {
                r"SBERT\.needs\(\)\.labelled_usable failed .*\(sbert\.py:\d+\): KeyError: 'x'$"),
     "shape": ("3 * backbone", "2 * backbone",
               r"SBERT.forward failed at step 1 of stage main \(sbert.py:\d+\): RuntimeError: mat1"),
-    "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),
-}
+    "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError")}
 
 
 @pytest.mark.parametrize("name", [*MISTAKES, *LATE])

@@ -16,14 +16,7 @@ from transformers import get_constant_schedule_with_warmup, get_linear_schedule_
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.training.engine import loop
-from stsbench.training.engine.optimiser import (
-    Average,
-    learning_rate,
-    make_optimiser,
-    set_step,
-    shortened_warmup,
-    steps_taken,
-)
+from stsbench.training.engine.optimiser import Average, learning_rate, make_optimiser, set_step, shortened_warmup
 from stsbench.training.engine.selection import Selection, live_encoder
 from stsbench.training.recipes.sections import AverageSettings, TrainingSettings
 from stsbench.training.runs import run
@@ -79,36 +72,23 @@ def rmsprop(weight, settings):
     return weight
 
 
-def make(settings):
-    torch.manual_seed(1)
-    module = torch.nn.Linear(SHAPE[1], SHAPE[0], bias=False).double()
-    return module, make_optimiser(module, settings)
-
-
-def take_steps(module, optimiser, settings):
-    for gradient, rate in zip(GRADIENTS, RATES, strict=True):
-        set_step(optimiser, rate, steps_taken(optimiser), settings)
-        module.weight.grad = torch.from_numpy(gradient)
-        optimiser.step()
-    return module.weight.detach().numpy()
-
-
-RMSPROP = {"optimizer": "rmsprop", "rho": 0.99, "epsilon": 1e-8}
-UNCORRECTED = {"adam": "uncorrected", "epsilon": 1e-6}
-CASES = [
+@pytest.mark.parametrize(("values", "oracle"), [
     ({"adam": "torch"}, kingma_and_ba), ({"adam": "transformers"}, transformers_4),
-    ({**UNCORRECTED, "weight_decay": 0.1}, first_bert), ({**RMSPROP, "weight_decay": 0.3}, rmsprop),
+    ({"adam": "uncorrected", "epsilon": 1e-6, "weight_decay": 0.1}, first_bert),
+    ({"optimizer": "rmsprop", "rho": 0.99, "epsilon": 1e-8, "weight_decay": 0.3}, rmsprop),
     ({"optimizer": "rmsprop", "rho": 0.9, "epsilon": 1e-7}, rmsprop),  # TensorFlow's defaults
-]
-
-
-@pytest.mark.parametrize(("values", "oracle"), CASES)
+])
 def test_fifty_steps_are_those_of_the_transcription_and_of_no_other(values, oracle):
     settings = TrainingSettings(learning_rate=1e-2, **values)
-    module, optimiser = make(settings)
-    start = module.weight.detach().numpy().copy()
+    torch.manual_seed(1)
+    module = nn.Linear(SHAPE[1], SHAPE[0], bias=False).double()
+    start, optimiser = module.weight.detach().numpy().copy(), make_optimiser(module, settings)
+    for gradient, rate in zip(GRADIENTS, RATES, strict=True):
+        set_step(optimiser, rate, loop.steps_taken(optimiser), settings)
+        module.weight.grad = torch.from_numpy(gradient)
+        optimiser.step()
     expected = oracle(start, settings)
-    np.testing.assert_allclose(take_steps(module, optimiser, settings), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(module.weight.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
     for different in {kingma_and_ba, transformers_4, first_bert} - {oracle}:
         assert np.abs(different(start, settings) - expected).max() > 1e-3
 
@@ -128,16 +108,12 @@ def test_decay_spares_biases_and_norms_and_rates_are_multiples_by_name():
     assert decays == {"matrices": [0.1, 0, 0, 0], "all": [0.1] * 4}
 
 
-@pytest.mark.parametrize(("schedule", "warmup"), [
-    ("linear", 0), ("linear", 0.25), ("constant", 7),
-])
+@pytest.mark.parametrize(("schedule", "warmup"), [("linear", 0), ("linear", 0.25), ("constant", 7)])
 def test_linear_and_constant_rates_are_those_of_transformers(schedule, warmup):
     steps, weight = 40, torch.nn.Parameter(torch.zeros(1))
     optimiser = torch.optim.SGD([weight], lr=3e-5)
-    theirs = (
-        get_linear_schedule_with_warmup(optimiser, int(warmup * steps) if warmup < 1 else warmup, steps)
-        if schedule == "linear" else get_constant_schedule_with_warmup(optimiser, warmup)
-    )
+    theirs = (get_linear_schedule_with_warmup(optimiser, int(warmup * steps), steps) if schedule == "linear"
+              else get_constant_schedule_with_warmup(optimiser, warmup))
     chosen = TrainingSettings(schedule=schedule, warmup=warmup, learning_rate=3e-5)
     for step in range(steps):
         assert learning_rate(step, steps, chosen) == pytest.approx(theirs.get_last_lr()[0], abs=1e-15)
@@ -148,9 +124,8 @@ def test_linear_and_constant_rates_are_those_of_transformers(schedule, warmup):
 def test_piecewise_rates_are_those_of_tensorflow():
     """Contrastive Tension's: PiecewiseConstantDecay holds a value up to and with its boundary, counted from 0."""
     boundaries, values = (500, 1000, 1500, 2000), (1e-5, 8e-6, 6e-6, 4e-6, 2e-6)
-    settings = TrainingSettings(
-        learning_rate=values[0], schedule="piecewise", milestones=[each + 1 for each in boundaries], rates=values[1:]
-    )
+    settings = TrainingSettings(learning_rate=values[0], schedule="piecewise", rates=values[1:],
+                                milestones=[each + 1 for each in boundaries])
     for step in range(5000):
         expected = next((rate for end, rate in zip(boundaries, values, strict=False) if step <= end), values[-1])
         assert learning_rate(step, 10, settings) == expected  # steps are absolute
@@ -175,8 +150,7 @@ def test_slanted_rates_are_those_of_ulmfit(steps, share):
     (1000, "epochs", 4, 10_000, 1), (1000, "epochs", 2000, 10_000, 200), (1000, 5000, 500, 10_000, 100),
     (1000, 5000, 500, 2500, 200),  # the epochs ended before the recipe's max_steps
     (1000, None, 500, 10_000, 1000), (1000, "epochs", 10_000, 10_000, 1000), (0.1, "epochs", 40, 400, 0.1),
-    (0, "epochs", 40, 400, 0),
-])
+    (0, "epochs", 40, 400, 0)])
 def test_a_warm_up_is_shortened_by_the_same_proportion_as_the_run(warmup, meant, steps, epochs, expected):
     settings = TrainingSettings(warmup=warmup, learning_rate=5e-5).model_copy(update={"warmup_of": meant})
     effective = shortened_warmup(settings, steps, epochs)
@@ -192,57 +166,50 @@ def place(tmp_path_factory):
     yield from cached_place(tmp_path_factory.mktemp("place"))
 
 
-class Scaled:
-    """A run with torch's own scaler, which acts on a CPU as it does on a GPU; the gradient of some steps is infinite."""
+def scaled(place, monkeypatch, folder, steps, infinite, **more):
+    """(loops, log) of a run with torch's own scaler, which acts on a CPU as it does on a GPU; the gradient of some steps is
+    infinite."""
+    loops, make, check, begin = [], run.make_accelerator, loop.check_terms, loop.Loop.__init__
 
-    def __init__(self, place, monkeypatch, infinite):
-        self.place, self.steps, self.loops = place, 0, []
-        make, check, begin = run.make_accelerator, loop.check_terms, loop.Loop.__init__
+    def made(*arguments):
+        accelerator = make(*arguments)
+        accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+        return accelerator
 
-        def made(*arguments):
-            accelerator = make(*arguments)
-            accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
-            return accelerator
+    def terms(method, values):
+        check(method, values)
+        if loops[-1]._done + 1 in infinite:  # the loss is finite, and its gradient is not
+            weight = loops[-1].weights[0]
+            term = next(iter(values.values()))
+            term.value = term.value + (weight.sum() - weight.sum().detach()) * 1e38
+        return values
 
-        def terms(method, values):
-            check(method, values)
-            if self.loops[-1]._done + 1 in infinite:  # the loss is finite, and its gradient is not
-                weight = self.loops[-1].weights[0]
-                term = next(iter(values.values()))
-                term.value = term.value + (weight.sum() - weight.sum().detach()) * 1e38
-            return values
+    def noted(this, *arguments, **named):
+        begin(this, *arguments, **named)
+        loops.append(this)
 
-        def noted(this, *arguments, **named):
-            begin(this, *arguments, **named)
-            self.loops.append(this)
-
-        monkeypatch.setattr(run, "make_accelerator", made)
-        monkeypatch.setattr(loop, "check_terms", terms)
-        monkeypatch.setattr(loop.Loop, "__init__", noted)
-
-    def __call__(self, folder, steps, **more):
-        recipe = recipe_of(self.place, "sbert-triplet")
-        training = recipe.training.model_copy(update={"max_steps": steps, "epochs": 9.0, **more})
-        recipe = recipe.model_copy(update={"training": training, "checkpoint_every": steps,
-                                           "selection": recipe.selection.model_copy(update={"by": "none", "every": 99})})
-        return train(recipe, folder, self.place, device="cpu")
+    monkeypatch.setattr(run, "make_accelerator", made)
+    monkeypatch.setattr(loop, "check_terms", terms)
+    monkeypatch.setattr(loop.Loop, "__init__", noted)
+    recipe = recipe_of(place, "sbert-triplet", **{
+        "training.max_steps": steps, "training.epochs": 9.0, "checkpoint_every": steps, "selection.by": "none",
+        "selection.every": 99, **more})
+    return loops, train(recipe, folder, place, device="cpu")[1]
 
 
-@pytest.mark.parametrize("optimiser", [{"adam": "transformers"}, {"optimizer": "rmsprop", "rho": 0.9, "adam": "torch"}])
+@pytest.mark.parametrize("optimiser", [
+    {"training.adam": "transformers"}, {"training.optimizer": "rmsprop", "training.rho": 0.9, "training.adam": "torch"}])
 def test_they_are_counted_and_not_taken(place, tmp_path, monkeypatch, optimiser):
-    scaled = Scaled(place, monkeypatch, infinite={2, 3})
-    _, log = scaled(tmp_path / "run", 5, **optimiser)
+    (only,), log = scaled(place, monkeypatch, tmp_path / "run", 5, {2, 3}, **optimiser)
     (line,) = [line for line in log if line["kind"] == "train"]
     assert line["skipped_steps"] == 2
-    (only,) = scaled.loops
     assert loop.steps_taken(only.optimiser) == 3
     assert only.settings.adam == "torch" or only._taken + only._done - int(only._all_skipped) == 3
 
 
 def test_ten_in_a_row_end_the_run(place, tmp_path, monkeypatch):
-    scaled = Scaled(place, monkeypatch, infinite=set(range(1, 11)))
     with pytest.raises(StsbenchError, match="float16 overflowed in each of the 10 steps"):
-        scaled(tmp_path / "run", 11)
+        scaled(place, monkeypatch, tmp_path / "run", 11, set(range(1, 11)))
     assert [json.loads(line)["kind"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()] == ["start"]
 
 
@@ -265,8 +232,7 @@ def by_hand(weights, settings, steps):
 
 
 @pytest.mark.parametrize("settings", [
-    {}, {"decay": 0.6, "after": 2}, {"decay": None}, {"decay": None, "after": 0.5, "every": 3}, {"decay": 0.9, "every": 2},
-])
+    {}, {"decay": 0.6, "after": 2}, {"decay": None}, {"decay": None, "after": 0.5, "every": 3}, {"decay": 0.9, "every": 2}])
 def test_the_mean_is_that_of_a_loop_and_goes_on_after_it_was_stored(settings):
     settings, steps = AverageSettings(**settings), 12
     module = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2)).double()
@@ -291,9 +257,12 @@ def test_the_mean_is_that_of_a_loop_and_goes_on_after_it_was_stored(settings):
         assert torch.equal(weight, history[-1][name])
 
 
-@pytest.fixture
-def watched(monkeypatch):
-    """The trained weights after each step, and the vectors of each scored encoder."""
+@pytest.mark.parametrize(("name", "more"), [
+    ("simcse-lora", {"training.average.decay": 0.5, "selection.by": "none"}),
+    ("sarcse", {"training.average.decay": None, "training.average.every": 2}),  # a pooler that is learnt
+])
+def test_the_mean_is_scored_kept_and_exported(place, tmp_path, monkeypatch, name, more):
+    """Beside the trained weights after each step and the vectors of each scored encoder."""
     history, scored, update, score = [], [], Average.update, Selection.__call__
 
     def updated(self, step):
@@ -306,21 +275,8 @@ def watched(monkeypatch):
 
     monkeypatch.setattr(Average, "update", updated)
     monkeypatch.setattr(Selection, "__call__", scoring)
-    return history, scored
-
-
-AVERAGED = {
-    "simcse-lora": {"training.average.decay": 0.5, "selection.by": "none"},
-    "sarcse": {"training.average.decay": None, "training.average.every": 2},  # a pooler that is learnt
-}
-
-
-@pytest.mark.parametrize("name", AVERAGED)
-def test_the_mean_is_scored_kept_and_exported(place, tmp_path, watched, name):
-    changes = {"training.max_steps": 4, "training.epochs": 9, "selection.every": 1, **AVERAGED[name]}
-    recipe = recipe_of(place, name, **changes)
+    recipe = recipe_of(place, name, **{"training.max_steps": 4, "training.epochs": 9, "selection.every": 1, **more})
     summary, log = train(recipe, tmp_path / "run", place)
-    history, scored = watched
     devs, best = [line for line in log if line["kind"] == "dev"], summary["best"]
     last = best["step"] if best else 4
     mean, count = by_hand(history[:last], recipe.training.average, 4)

@@ -23,7 +23,6 @@ from stsbench.errors import StsbenchError
 from stsbench.losses.variants import GuideRule
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.torch_random import Generators, drawing
-from stsbench.training.api.batch import Batch
 from stsbench.training.engine.objective import AdaptiveLayers, Wrapped
 from stsbench.training.engine.passes import checkpoint_layers, draw_repeatedly
 from stsbench.training.modules.backbone import load_backbone, set_chunk
@@ -34,13 +33,6 @@ RANKING = {"ranking.teachers": [{"model": "lexical:token-set"}], "gor": {}}  # w
 NO_HEAD = {"options.head": "none"}
 GIVEN = {"view": "given", "head": "none"}
 ALL = ("matryoshka", "guide", "ranking")
-# name in RUNS -> what it needs beside the sections, those that it takes; a method of each kind
-TAKEN = {
-    "simcse-semi": (NO_HEAD, ALL), "mirror-bert": ({}, ALL), "diffaug": ({}, ("guide", "ranking")),
-    "cosent": ({}, ("matryoshka",)),
-}
-# section -> names in RUNS that refuse it
-REFUSED = {"matryoshka": "mlm simcse diffaug", "guide": "mlm cosent ct", "ranking": "mlm angle declutr rankcse"}
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +67,12 @@ def terms_of(first_steps):
     return {(parts[at][0], term): values for at in range(0, len(parts), 4) for term, values in parts[at + 1].items()}
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_shorter_vectors_and_a_guide_change_the_contrastive_term_and_teachers_add_theirs(started, name):
+# of a method of each kind: its name in RUNS, what it needs beside the sections, those that it takes
+@pytest.mark.parametrize(("name", "needs", "taken"), [
+    ("simcse-semi", NO_HEAD, ALL), ("mirror-bert", {}, ALL), ("diffaug", {}, ("guide", "ranking")),
+    ("cosent", {}, ("matryoshka",))])
+def test_shorter_vectors_and_a_guide_change_the_contrastive_term_and_teachers_add_theirs(started, name, needs, taken):
     """The method's other terms are what they were, to the last bit; so is its contrastive one with teachers alone."""
-    needs, taken = TAKEN[name]
     first = [which for which in taken if which != "matryoshka"]
     steps = [needs]
     for sections in ([first] if first else []) + ([taken] if "matryoshka" in taken else []):
@@ -107,19 +101,10 @@ def compare(before, after, changed):
         assert (after[key][1] != value) == (key in changed), key
 
 
-@pytest.mark.parametrize("which", ALL)
-def test_a_section_that_cannot_act_is_refused_in_a_line(started, which):
-    for name in REFUSED[which].split():
-        error = started(name, SECTION[which])
-        assert isinstance(error, StsbenchError) and which in str(error) and "\n" not in str(error), name
-
-
-BOTH_WAYS = {"contrast.directions": ["query_to_doc", "doc_to_query"], "contrast.partition": "per_direction"}
-
-
 @pytest.mark.parametrize("name", ["simcse", "pcl", "mirror-bert", "esimcse"])
 def test_further_directions_change_the_contrastive_term_or_are_refused(started, name):
-    plain, directed = started(name), started(name, BOTH_WAYS)
+    both_ways = {"contrast.directions": ["query_to_doc", "doc_to_query"], "contrast.partition": "per_direction"}
+    plain, directed = started(name), started(name, both_ways)
     assert isinstance(directed, str) == (name not in ("mirror-bert", "esimcse")), directed
     if isinstance(directed, str):
         compare(*map(terms_of, (plain, directed)), {key for key in terms_of(plain) if key[1].startswith("contrastive")})
@@ -139,7 +124,13 @@ def test_a_method_s_loss_is_that_of_earlier_layers_too_or_refuses_it(started, na
         assert after[key][::2] == (weight, count) and (after[key][1] != value or not weight or value < 1e-4), key
 
 
-def test_a_section_of_another_row_s_view_or_that_would_do_nothing_is_refused(started):
+def test_a_section_that_cannot_act_or_would_do_nothing_is_refused_in_a_line(started):
+    """Also one of another row's view."""
+    for which, names in (("matryoshka", "mlm simcse diffaug"), ("guide", "mlm cosent ct"),
+                         ("ranking", "mlm angle declutr rankcse")):
+        for name in names.split():
+            error = started(name, SECTION[which])
+            assert isinstance(error, StsbenchError) and which in str(error) and "\n" not in str(error), name
     for sections in (GUIDE, RANKING):
         assert isinstance(started("simcse", {"options.view": "next3", "data.contiguous": True, **sections}), StsbenchError)
     for settings, why in (({"guide.margin": 0.0}, "margin 0 masks nothing"), ({"guide.dropout": True}, "has no dropout")):
@@ -222,8 +213,7 @@ def test_with_dropout_it_is_one_loss_of_chunks_read_one_after_the_other(place, e
     mask = (torch.arange(ids.shape[1]) < torch.tensor([len(text) for text in texts])[:, None]).long()
     parts = [slice(start, start + 4) for start in range(0, len(ids), 4)]
     separate = gradient(
-        backbone, ids, mask, lambda ids, mask: torch.cat([backbone.pooled(ids[at], mask[at]) for at in parts])
-    )
+        backbone, ids, mask, lambda ids, mask: torch.cat([backbone.pooled(ids[at], mask[at]) for at in parts]))
     set_chunk(backbone, 4)
     chunked = gradient(backbone, ids, mask, backbone.pooled)
     assert chunked[0] == separate[0] and backbone.chunked
@@ -273,23 +263,17 @@ def objective(folder, options=GIVEN, dims=None, pooler="mean", dims_per_step=Non
     return AdaptiveLayers(method, inner, AdaptiveLayersSettings(**settings))
 
 
-def batch_for(made, texts):
-    batch: Batch = batch_of(made, MemoryRows(made.method.backbone.folder, texts), more_padding=2)
-    batch.by_row = {name: values.double() for name, values in batch.by_row.items()}
-    return batch
-
-
 @pytest.mark.parametrize(("engine", "dims", "pooler", "settings"), [
     ("packed", None, "cls", {"weighting": "log", "prior_weight": 0.7, "last_weight": 1.3}),
     ("padded", (32, 8), "mean", {"weighting": "linear", "kl_weight": 0.4, "kl_temperature": 0.8}),
     ("packed", None, "max", {"kl_weight": 0.0}),
     ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 1}),
-    ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 2}),
-])
+    ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 2})])
 def test_layers_and_dims_have_the_loss_and_gradients_of_the_library(folder, monkeypatch, engine, dims, pooler, settings):
     made = objective(folder, dims=dims, pooler=pooler, **{"per_step": None, **settings})
     made.method.backbone.engine = engine
-    batch = batch_for(made, TRIPLETS)
+    batch = batch_of(made, MemoryRows(folder, TRIPLETS), more_padding=2)
+    batch.by_row = {name: values.double() for name, values in batch.by_row.items()}
     value = total(made(batch))
     value.backward()
     transformer = Transformer(str(folder), max_seq_length=LIMIT)
@@ -337,10 +321,8 @@ def test_a_step_draws_dims_by_the_batch_s_numbers(folder):
     assert drawn[0] == drawn[1] and set(drawn) == {(0, 1), (0, 2), (1, 2)}
 
 
-@pytest.mark.parametrize(("options", "pooler", "settings", "why"), [
-    ({"queue": {"size": 4}}, "cls", {}, "options.queue"), ({}, "first_last:layer1", {}, "pooler"),
-    ({}, "cls", {"per_step": 9}, "per_step"),
-])
-def test_what_has_no_earlier_layer_is_refused(folder, options, pooler, settings, why):
-    with pytest.raises(StsbenchError, match=why):
-        objective(folder, {"head": "none", **options}, pooler=pooler, **settings)
+def test_what_has_no_earlier_layer_is_refused(folder):
+    for options, more, why in (({"queue": {"size": 4}}, {"pooler": "cls"}, "options.queue"),
+                               ({}, {"pooler": "first_last:layer1"}, "pooler"), ({}, {"per_step": 9}, "per_step")):
+        with pytest.raises(StsbenchError, match=why):
+            objective(folder, {"head": "none", **options}, **more)

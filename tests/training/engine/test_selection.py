@@ -4,6 +4,7 @@ Rows that go together: batches of whole groups, views of other numbers of texts,
 import math
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -59,20 +60,16 @@ def cosines(folder, first, second, **options):
     return (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
 
 
-def correlation_on(folder, name, **options):
-    data = sources.load_data(name, sample=True)
-    return 100 * spearmanr(cosines(folder, data.first, data.second, **options), data.gold).statistic
-
-
 def test_the_score_is_the_exported_encoders_own_and_before_training_the_backbones(place):
-    names = ("stsb/dev", "sick-r/trial")
+    sets = [sources.load_data(name, sample=True) for name in ("stsb/dev", "sick-r/trial")]
     summary = run(place, place / "avg", **{"selection.by": "avg_sts", "training.max_steps": 4})
 
     def score(folder, **options):
-        return np.mean([correlation_on(folder, name, **options) for name in names])
+        return 100 * np.mean([spearmanr(cosines(folder, data.first, data.second, **options), data.gold).statistic
+                              for data in sets])
 
     assert summary["best"]["score"] == pytest.approx(score(place / "avg"), abs=1e-3)
-    assert summary["dev_data"] == {name: sources.load_data(name, sample=True).digest for name in names}
+    assert summary["dev_data"] == {data.id: data.digest for data in sets}
     assert summary["selected_by"] == "avg_sts (sample)"
     dev = lines(place / "avg")
     best = [line for line in dev if line["best"]][-1]
@@ -100,7 +97,6 @@ def test_transfer_dev_is_the_protocols_mean(place, method, tmp_path, monkeypatch
     chosen = Selection("transfer dev", sample=True)
     score, _ = chosen(method)
     monkeypatch.undo()
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
     result = stsbench.evaluate(str(place / "tiny"), output=tmp_path, protocols=["transfer"], tasks=[*some], pooler="mean",
                                sample=True)
     accuracies = [row.value for row in result.rows if row.metric == "dev accuracy" and row.task in some]
@@ -172,15 +168,11 @@ def test_held_out_rows_are_not_trained_on_and_a_loss_that_is_nan_is_not_the_best
 REAL = selection.correlation
 
 
-def refused(*arguments):
-    raise DegenerateError("dev returned NaN or infinity for 2 of 80 texts, the first: 'a cat'")
-
-
 def with_similarity(value):
     return lambda similarity, *arguments: REAL(np.full_like(similarity, value), *arguments)
 
 
-COLLAPSED, INFINITE = with_similarity(0), with_similarity(np.inf)
+COLLAPSED = with_similarity(0)
 
 
 def break_scores(monkeypatch, faults):
@@ -196,7 +188,9 @@ def break_scores(monkeypatch, faults):
 
 def test_an_undefined_score_counts_as_the_worst_and_is_read_and_resumed(place, tmp_path, monkeypatch):
     """All vectors one, infinite, refused by the encoder, NaN; also the score before training."""
-    break_scores(monkeypatch, {0: COLLAPSED, 1: COLLAPSED, 2: INFINITE, 3: refused, 4: lambda *_: math.nan, 6: COLLAPSED})
+    refused = Mock(side_effect=DegenerateError("dev returned NaN or infinity for 2 of 80 texts, the first: 'a cat'"))
+    break_scores(monkeypatch, {0: COLLAPSED, 1: COLLAPSED, 2: with_similarity(np.inf), 3: refused, 4: lambda *_: math.nan,
+                               6: COLLAPSED})
     values = {"selection.every": 1, "training.max_steps": 6}
     summary = run(place, tmp_path / "out", **values)
     undefined = [line["step"] for line in lines(tmp_path / "out") if line["score"] is None and line["undefined"]]
@@ -257,11 +251,9 @@ def test_a_weight_that_is_the_size_of_the_batch_does_not_weigh_its_items():
     assert score(better) > score(worse)
 
 
-ITEMS = st.lists(st.floats(-8, 8, width=32), max_size=6)
-
-
 @settings(max_examples=30)
-@given(st.lists(st.fixed_dictionaries({name: ITEMS for name in WEIGHTS}), min_size=1, max_size=5))
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(WEIGHTS, st.lists(st.floats(-8, 8, width=32), max_size=6))),
+                min_size=1, max_size=5))
 def test_it_is_the_mean_over_items_however_they_are_batched(batches):
     """The items of each term, in batches and as one; a term without an item in a batch, or in any, changes nothing."""
     together = {name: [value for batch in batches for value in batch[name]] for name in WEIGHTS}

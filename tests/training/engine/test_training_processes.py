@@ -11,7 +11,7 @@ import tiny_models
 import torch
 import training_runs
 from job_server import JobServer
-from method_runs import make_place, recipe_of, train
+from method_runs import cached_place, recipe_of, train
 from safetensors.torch import load_file
 from tiny_decoders import decoder_folder
 from training_runs import log_of, serve, weights_of
@@ -85,17 +85,12 @@ RECIPES = {
         "options.head": "none", "options.mlm_weight": 0.0, "adaptive_layers": None, "training.average": None,
         "backbone.gradient_checkpointing": "offload", "selection.by": "none",
         "checkpoint_every": 100, "checkpoint_minutes": 1e-9,  # a checkpoint comes before the log's line
-    }),
-}
+    })}
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        root = make_place(tmp_path_factory.mktemp("shards"))
-        decoder_folder(root / "llama", num_hidden_layers=2)
-        patch.setenv("STSBENCH_CACHE", str(root / "cache"))
-        yield root
+    yield from cached_place(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +98,8 @@ def runs(root):
     """Folders of runs: by one process, by two, by two that went on from step 2 of two's and of one's, and by one
     that did from two's."""
     serve()
-    recipes = {}
-    once = {"training.max_steps": 1}
+    decoder_folder(root / "llama", num_hidden_layers=2)
+    recipes, once = {}, {"training.max_steps": 1}
     variants = {**RECIPES, **{name: ("simcse-lora", {**RECIPES["llama"][1], **once, "precision": name})
                               for name in ("float32", "bf16")}}
     for name, (kind, changes) in variants.items():
@@ -147,13 +142,10 @@ def test_shards_train_what_one_process_trains(runs, one, other):
     assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-6
 
 
-def test_shards_go_on_bit_for_bit_in_as_many_processes(runs):
+def test_shards_go_on_bit_for_bit_in_as_many_processes_and_bf16_rounds_what_it_rounds_without_them(runs):
     assert weights_of(runs / "again") == weights_of(runs / "two")
     assert log_of(runs / "again") == log_of(runs / "two")
     assert json.loads((runs / "two" / "train.json").read_text("utf-8"))["processes"] == 2
-
-
-def test_bf16_rounds_what_it_rounds_without_shards(runs):
     exact, one, two = (next(line["loss"] for line in log_of(runs / name) if line["kind"] == "train")
                        for name in ("one-float32", "one-bf16", "two-bf16"))
     assert abs(two - one) < abs(one - exact) / 2

@@ -21,22 +21,12 @@ from stsbench.cli.show import list_, show
 from stsbench.data.fetch.sources import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.registry import names
 from stsbench.training.engine.optimiser import shortened_warmup
 from stsbench.training.engine.stage import scheduled
-from stsbench.training.recipes import methods
+from stsbench.training.recipes import methods, recipes
 from stsbench.training.recipes.methods import GROUP, find_method
-from stsbench.training.recipes.recipe import SECTIONS, changes, describe_keys, resolved_yaml
-from stsbench.training.recipes.recipes import (
-    BACKBONE,
-    BATCH,
-    STEPS,
-    TEXTS,
-    is_of_sample,
-    load_recipe,
-    recipe_names,
-    sample_settings,
-)
+from stsbench.training.recipes.recipe import SECTIONS, changes, describe_keys
+from stsbench.training.recipes.recipes import is_of_sample, load_recipe, recipe_names
 from stsbench.training.recipes.sections import SearchSettings
 from stsbench.training.runs.finish import trained_as
 
@@ -52,8 +42,7 @@ def test_what_is_a_change(tmp_path):
         assert got.published == [] and changes(got) == (U, [setting.partition("=")[0]])
         assert got.source.note.endswith(f"Changed from {U}: {setting.partition('=')[0]}.")
     assert load_recipe("mlm", "bert", [], {"data.file": "mine.txt"}).name == "bert"
-    stored = tmp_path / "recipe.yaml"
-    stored.write_text(resolved_yaml(load_recipe("simcse", U, ["training.clip=2"])), "utf-8")
+    stored = load_recipe("simcse", U, ["training.clip=2"]).save(tmp_path / "recipe.yaml")
     both = load_recipe("simcse", str(stored), ["backbone.pooler=mean"])  # changed twice, said once
     assert both == load_recipe("simcse", U, ["training.clip=2", "backbone.pooler=mean"])
     assert changes(both) == (U, ["backbone.pooler", "training.clip"])
@@ -67,9 +56,8 @@ def test_what_is_a_change(tmp_path):
 def test_a_recipe_as_an_object_changed_and_saved_is_what_set_makes_of_the_shipped_one(tmp_path):
     shipped = stsbench.load_recipe("simcse/unsup-bert-base")
     assert shipped == stsbench.load_recipe("simcse") == load_recipe("simcse", U) == load_recipe("simcse", f"simcse/{U}")
-    changed = shipped.with_settings(
-        {"training.learning_rate": 1e-5, "options.temperature": 0.1, "data.columns": {"sentence": "text"}}
-    )
+    changed = shipped.with_settings({
+        "training.learning_rate": 1e-5, "options.temperature": 0.1, "data.columns": {"sentence": "text"}})
     words = ["training.learning_rate=1e-5", "options.temperature=0.1", "data.columns={sentence: text}"]
     assert changed == load_recipe("simcse", U, words) and shipped.training.learning_rate == 3e-5
     assert repr(shipped) == f"<Recipe {U} of simcse>"
@@ -84,17 +72,15 @@ def test_a_recipe_as_an_object_changed_and_saved_is_what_set_makes_of_the_shippe
 def test_a_changed_recipe_of_a_sweep_is_no_longer_its_best_trial(tmp_path):
     facts = {"trials": 2, "seeds": 1, "by": "sts-b dev", "score": 88.65, "sampler": "grid", "space": {}}
     best = load_recipe("simcse", U, ["training.clip=2"]).model_copy(update={
-        "name": f"{U}-swept", "description": "the best of 2 trials", "search": SearchSettings(**facts),
-    })
-    stored = tmp_path / "best.yaml"
-    stored.write_text(resolved_yaml(best), "utf-8")
+        "name": f"{U}-swept", "description": "the best of 2 trials", "search": SearchSettings(**facts)})
+    stored = best.save(tmp_path / "best.yaml")
     same = load_recipe("simcse", str(stored), ["seed=7"])
     assert (same.name, same.description, same.search) == (best.name, best.description, best.search)
     once = load_recipe("simcse", str(stored), ["training.learning_rate=1e-3"])
     assert (once.name, once.description) == (f"{U}-swept-changed", f"{U}-swept with other training.learning_rate")
     assert once.search == best.search  # its other values are still those of the best trial
     assert changes(once) == (U, ["training.clip", "training.learning_rate"])
-    stored.write_text(resolved_yaml(once), "utf-8")
+    once.save(stored)
     assert load_recipe("simcse", str(stored)) == once
     twice = load_recipe("simcse", str(stored), ["options.temperature=0.5"])
     assert twice.name == once.name
@@ -109,15 +95,12 @@ def plugin(tmp_path, monkeypatch):
     package = tmp_path / "someones_plugin"
     (package / "recipes").mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "method.py").write_text(
-        "raise RuntimeError('must not be loaded')\nfrom someones_plugin.options import TripletOptions\n\n\n"
-        "class Triplet(Method):\n    Options = TripletOptions\n"
-    )
+    (package / "method.py").write_text("raise RuntimeError('must not be loaded')\nfrom someones_plugin.options import "
+                                       "TripletOptions\n\n\nclass Triplet(Method):\n    Options = TripletOptions\n")
     (package / "options.py").write_text(
         "from stsbench.settings import setting\nfrom stsbench.training.api.options import Options\n\n\n"
         "class TripletOptions(Options):\n    default_recipe = 'small'\n"
-        "    margin: float = setting(0.5, 'of the triplet loss')\n"
-    )
+        "    margin: float = setting(0.5, 'of the triplet loss')\n")
     (package / "recipes" / "small.yaml").write_text("backbone: {model: some/model}\noptions: {margin: 0.25}\n")
     facts = tmp_path / "someones_plugin-1.0.dist-info"
     facts.mkdir()
@@ -140,8 +123,7 @@ def test_a_plugins_recipes_are_found_alike(plugin):
         load_recipe("triplet", None, ["options.margn=1"])
     [option] = methods.options("triplet")
     assert (option.name, option.default, option.meaning) == ("margin", "0.5", "of the triplet loss")
-    listed = CliRunner().invoke(list_, ["recipes", "--method", "triplet"])
-    assert listed.exit_code == 0 and listed.output.split() == ["triplet/small", "some/model", "-"]
+    assert run(list_, "recipes", "--method", "triplet").output.split() == ["triplet/small", "some/model", "-"]
     with pytest.raises(StsbenchError, match="must not be loaded"):  # it has no card.md
         methods.card("triplet")
 
@@ -209,7 +191,6 @@ def test_show_section_and_method_with_the_meaning_of_every_key():
         assert f"\n- {name} = " in text
 
 
-SAMPLE_SETTINGS_METHODS = names("stsbench.methods")
 NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pairs_1172000.tsv", "flickr30k_pairs.csv",
              "nli_with_neutral.csv", "paranmt_pairs.csv", "multicsr_nli.csv", "sumcse.csv", "SynCSE-partial-NLI.csv",
              "SynCSE-scratch-NLI.csv"}
@@ -221,7 +202,7 @@ def files(recipe):
             if part.get(name) and part[name].get("file")}
 
 
-@pytest.mark.parametrize("method", SAMPLE_SETTINGS_METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_recipe_becomes_a_short_one_on_texts_that_are_there(method):
     seen = set()
     for name in recipe_names(method):
@@ -230,7 +211,7 @@ def test_every_recipe_becomes_a_short_one_on_texts_that_are_there(method):
         if kind in seen:  # another backbone or number of steps: nothing that its texts depend on
             continue
         try:
-            made = load_recipe(method, name, (), sample_settings(recipe, (), lambda line: None))
+            made = load_recipe(method, name, (), recipes.sample_settings(recipe, (), lambda line: None))
         except StsbenchError as error:
             idle = str(error).startswith("options: options.")  # what the sample needs, beside the recipe's own options
             lacking = {file for file in files(recipe) & NOT_THERE if file in str(error)}
@@ -238,12 +219,13 @@ def test_every_recipe_becomes_a_short_one_on_texts_that_are_there(method):
             continue
         there = {file for file in files(made) if Path(file).is_file()}
         assert all(file in NAMED or file == "stsb/train" for file in files(made) - there), (name, files(made))
-        assert all(Path(file).parent == TEXTS for file in there)
+        assert all(Path(file).parent == recipes.TEXTS for file in there)
         assert is_of_sample(made) == bool(there) and not is_of_sample(recipe)  # resumed, too, or in a further stage
-        assert made.backbone.model == BACKBONE and not made.published
+        assert made.backbone.model == recipes.BACKBONE and not made.published
         for stage in (None, *made.stages):
             training = made.training if stage is None else made.stage_training(stage)
-            assert training.max_steps == STEPS and BATCH / 2 < training.batch_size <= BATCH, (name, stage)
+            assert training.max_steps == recipes.STEPS, (name, stage)
+            assert recipes.BATCH / 2 < training.batch_size <= recipes.BATCH, (name, stage)
         seen.add(kind)
     assert seen, f"no recipe of {method} can be tried"
 
@@ -295,8 +277,7 @@ def test_what_the_warm_up_was_meant_for(tmp_path):
 def test_it_is_kept_with_the_recipe_and_is_no_setting_of_its_own(tmp_path):
     recipe = load_recipe(*CT, ["training.max_steps=40"])
     assert "max_steps" in recipe.description and "warmup_of" not in recipe.description
-    path = tmp_path / "recipe.yaml"
-    path.write_text(resolved_yaml(recipe), "utf-8")
+    path = recipe.save(tmp_path / "recipe.yaml")
     assert load_recipe("ct", str(path)) == recipe == load_recipe("ct", str(path), ["training.max_steps=40"])
     assert meant(load_recipe("ct", str(path), ["training.max_steps=20"])) == "epochs"
     plain = load_recipe(*CT)

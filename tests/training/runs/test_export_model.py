@@ -36,10 +36,10 @@ from stsbench.training.runs import export
 from stsbench.training.runs.export import export_model, try_export, write_tokenizer
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
-CASES = [("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")]
 
 
-@pytest.mark.parametrize(("family", "pooler"), CASES)
+@pytest.mark.parametrize(("family", "pooler"), [
+    ("bert", "cls_avg"), ("bert", "weighted_mean"), ("roberta", "cls+dense"), ("distilbert", "first_last:layer1")])
 def test_three_readers_give_the_methods_vectors(tmp_path, family, pooler):
     made = inference(tmp_path / "model", family, pooler)
     want = by_hand(made, TEXTS)
@@ -142,8 +142,7 @@ def files(folder):
 def test_a_full_disk_or_a_kill_leaves_nothing_and_the_earlier_model_as_it_was(tmp_path, monkeypatch):
     made, out = inference(tmp_path / "model"), tmp_path / "run" / "best"
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    steps = ("write_tokenizer", "write_layout", "write_exported")
-    for step in steps:
+    for step in ("write_tokenizer", "write_layout", "write_exported"):
         with monkeypatch.context() as broken, pytest.raises(StsbenchError, match=r"cannot write .*best: No space left on"):
             broken.setattr(export, step, full)
             export_model(made, out)
@@ -212,37 +211,27 @@ def test_what_others_are_building_stays(tmp_path):
     assert len(hidden(tmp_path)) == 2
 
 
-FAMILIES = {"llama": "last", "mpnet": "cls"}  # and the pooler; test_quantised_lora.py has modernbert
-ADAPTER_EXPORT_TEXTS = ["cat", "the man runs .", "a dog with a guitar"]
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def model(request, tmp_path_factory):
-    """(folder, pooler)"""
-    folder, words = tmp_path_factory.mktemp("lora") / request.param, tokenizer("eos")
+@pytest.mark.parametrize(("family", "pooler"), [("llama", "last"), ("mpnet", "cls")])
+def test_the_change_alone_gives_every_reader_the_vectors_of_the_export(tmp_path, family, pooler):
+    """modernbert: modules/test_lora.py."""
+    folder, words, texts = tmp_path / family, tokenizer("eos"), ["cat", "the man runs .", "a dog with a guitar"]
     words.pad_token = words.convert_ids_to_tokens(1)  # MPNet counts positions by this id, whatever its config says
-    family_model(request.param, vocab_size=len(words)).save_pretrained(folder)
+    family_model(family, vocab_size=len(words)).save_pretrained(folder)
     words.save_pretrained(folder)
-    return folder, FAMILIES[request.param]
-
-
-def test_the_change_alone_gives_every_reader_the_vectors_of_the_export(model, tmp_path):
-    folder, pooler = model
     (tmp_path / "text.txt").write_text("\n".join(sentences(30, longest=9)) + "\n", "utf-8")
     values = {"backbone.model": str(folder), "backbone.pooler": pooler, "backbone.lora": {"rank": 2}, "options.head": "none",
               "data.file": str(tmp_path / "text.txt"), "training.batch_size": 10, "training.max_steps": 2,
               "training.learning_rate": 0.05, "precision": "float32", "selection.by": "none", "backbone.dropout": 0.1}
-    sets = [f"{key}={json.dumps(value)}" for key, value in values.items()]
-    train(load_recipe("simcse", "unsup-bert-base", sets), tmp_path / "run", tmp_path)
+    train(load_recipe("simcse", "unsup-bert-base", (), values), tmp_path / "run", tmp_path)
     best, adapter = tmp_path / "run" / "best", tmp_path / "run" / "adapter"
-    vectors = load_encoder(str(best), device="cpu").encode(ADAPTER_EXPORT_TEXTS)
-    assert np.abs(load_encoder(str(folder), pooler=pooler, device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() > 1e-3
-    assert np.abs(load_encoder(str(adapter), device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() < 1e-5
-    assert np.abs(SentenceTransformer(str(adapter), device="cpu").encode(ADAPTER_EXPORT_TEXTS) - vectors).max() < 1e-5
+    vectors = load_encoder(str(best), device="cpu").encode(texts)
+    assert np.abs(load_encoder(str(folder), pooler=pooler, device="cpu").encode(texts) - vectors).max() > 1e-3
+    assert np.abs(load_encoder(str(adapter), device="cpu").encode(texts) - vectors).max() < 1e-5
+    assert np.abs(SentenceTransformer(str(adapter), device="cpu").encode(texts) - vectors).max() < 1e-5
     read = PeftModel.from_pretrained(AutoModel.from_pretrained(folder), adapter)
     words = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
-        states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in ADAPTER_EXPORT_TEXTS]
+        states = [read(**words(text, return_tensors="pt")).last_hidden_state[0] for text in texts]
     place = {"last": -1, "cls": 0}[pooler]
     assert np.abs(torch.stack([state[place] for state in states]).numpy() - vectors).max() < 1e-5
     assert read_with_layout(adapter)[0].recipe == read_with_layout(best)[0].recipe  # and what the weights were trained on
@@ -263,8 +252,7 @@ def by_characters(**special):
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     if "cls_token" in special:
         ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
+        backend.post_processor = processors.TemplateProcessing(single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
@@ -275,8 +263,7 @@ def gpt2(tokenizer):
 
 @pytest.mark.parametrize("special", [
     {"unk_token": "<unk>"}, {"bos_token": "<s>", "eos_token": "</s>"}, {"cls_token": "[CLS]", "sep_token": "[SEP]"},
-    {"eos_token": "<|end|>", "pad_token": "<pad>"},
-])
+    {"eos_token": "<|end|>", "pad_token": "<pad>"}])
 def test_three_readers_have_the_same_vectors(tmp_path, special):
     """Of two texts of unlike lengths, where the tokenizer had a padding token and where it had none."""
     tokenizer = by_characters(**special)

@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from statistics import fmean, stdev
 
 import nli_files
@@ -22,7 +21,7 @@ from stsbench.data.fetch.sources import load_data
 from stsbench.data.own.overlap import TESTS, shared_texts
 from stsbench.data.sets.sentences import normalise
 from stsbench.encoders.traits import texts_not_compared, texts_shared
-from stsbench.errors import StsbenchError, UsageError
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.run_file import load_records
 from stsbench.training.recipes.method_plan import load_plan
 from stsbench.training.recipes.recipes import load_recipe
@@ -36,67 +35,35 @@ from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.seed_runs import first_subset, train_runs, with_subset
 from stsbench.training.runs.trained import Run
 
-STAGES = """
-extends: bert-base-semi
-stages: {prefix: {training: {max_steps: 50}}, joint: {training: {max_steps: 40}}}
-"""
-
-
-def test_a_request_becomes_a_recipe_and_its_options(monkeypatch):
-    lines = []
-    request = TrainRequest(
-        "simcse", settings={"backbone.model": "minilm", "training.max_steps": 3}, sets=["training.learning_rate=1e-4"],
-        device="cpu", evaluate=["sts"], stage=1,
-    )
-    options, on_sample = resolve(request, lines.append)
-    recipe = options.recipe
-    assert (recipe.method, recipe.backbone.model, recipe.training.max_steps) == ("simcse", "minilm", 3)
-    assert recipe.training.learning_rate == 1e-4 and recipe.precision == "float32" and not on_sample
-    assert (options.device, options.evaluate, options.stage, options.resume) == ("cpu", ["sts"], 1, False)
-    assert options.output.parent == Path("runs") and options.output.name.endswith(f"-simcse-{recipe.name}")
-    assert [line for line in lines if "float32 here" in line]
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError):  # several processes need one folder
-        resolve(TrainRequest("simcse"), print)
-
 
 def test_steps_are_of_every_stage_that_has_more(tmp_path):
     """Also where the precision is set, and the recipe is not changed for the device."""
     sets = ["precision=float32"]
-    (tmp_path / "stages.yaml").write_text(STAGES, "utf-8")
-    request = TrainRequest(
-        "diffaug", recipe=str(tmp_path / "stages.yaml"), settings={"training.max_steps": 45, "backbone.model": "minilm"},
-        sets=sets, device="cpu",
-    )
+    (tmp_path / "stages.yaml").write_text("extends: bert-base-semi\nstages: {prefix: {training: {max_steps: 50}}, "
+                                          "joint: {training: {max_steps: 40}}}\n", "utf-8")
+    request = TrainRequest("diffaug", recipe=str(tmp_path / "stages.yaml"), sets=sets, device="cpu",
+                           settings={"training.max_steps": 45, "backbone.model": "minilm"})
     recipe = resolve(request, print)[0].recipe
     assert [recipe.stage_training(stage).max_steps for stage in ("prefix", "joint")] == [45, 40]
     request = replace(request, sets=[*sets, "stages.prefix.training.max_steps=60"])
     assert resolve(request, print)[0].recipe.stage_training("prefix").max_steps == 60
 
 # --- what a record says of the settings ---
-@pytest.mark.parametrize(("method", "name", "digest"), [  # computed when every training was by torch's AdamW
-    ("simcse", "unsup-bert-base", "317e58652b303810"), ("diffaug", "bert-base-semi", "9f988b483ec470b6"),
-    ("mlm", "bert", "78d0587b6246f579"),
-])
-def test_torchs_adam_is_what_had_no_name(method, name, digest):
-    recipe, torchs = load_recipe(method, name), load_recipe(method, name, ["training.adam=torch"])
-    assert trained_as(torchs)["settings"] == digest
-    assert (trained_as(recipe)["settings"] == digest) == (recipe.training.adam == "torch") == (method == "mlm")
-
-
-@pytest.mark.parametrize(("method", "name", "digest"), [  # of the rows minilm-mlm32-sg-opt and -is-bert
-    ("sg-opt", "bert-base", "9b6c5eae246ca1a8"), ("is-bert", "bert-base-nli", "e4403c75922511f6"),
-])
-def test_the_boards_rows_are_of_the_recipes_as_they_are(method, name, digest):
-    """They set the length, which the recipes have changed since; settings that came later are as nothing was."""
-    adam = {"training.adam": "torch"} if method == "is-bert" else {}
+def test_digests_of_settings_are_what_they_were_and_of_what_has_an_effect_on_the_weights():
+    # computed when every training was by torch's AdamW, which had no name
+    for method, name, digest in (("simcse", "unsup-bert-base", "317e58652b303810"), ("mlm", "bert", "78d0587b6246f579"),
+                                 ("diffaug", "bert-base-semi", "9f988b483ec470b6")):
+        recipe, torchs = load_recipe(method, name), load_recipe(method, name, ["training.adam=torch"])
+        assert trained_as(torchs)["settings"] == digest
+        assert (trained_as(recipe)["settings"] == digest) == (recipe.training.adam == "torch") == (method == "mlm")
+    # of the board's rows minilm-mlm32-sg-opt and -is-bert, which set the length that the recipes have changed since;
+    # settings that came later are as nothing was
     sets = {"selection.every": 25, "selection.at_end": True, "precision": "bf16", "backbone.model": "runs/mlm32",
             "data.file": "wiki_sentences.txt", "training.max_steps": 100, "training.batch_size": 64,
-            "training.learning_rate": 3e-5, "backbone.max_length": 32, **adam}
-    assert trained_as(load_recipe(method, name, (), sets))["settings"] == digest
-
-
-def test_settings_without_an_effect_on_the_weights_are_no_part_of_it():
+            "training.learning_rate": 3e-5, "backbone.max_length": 32}
+    for method, name, adam, digest in (("sg-opt", "bert-base", {}, "9b6c5eae246ca1a8"),
+                                       ("is-bert", "bert-base-nli", {"training.adam": "torch"}, "e4403c75922511f6")):
+        assert trained_as(load_recipe(method, name, (), {**sets, **adam}))["settings"] == digest
     plain = trained_as(load_recipe("simcse"))["settings"]
     for setting, same in (("backbone.layers=null", 1), ("backbone.layers=[0, 3]", 0), ("checkpoint_minutes=1.5", 1)):
         assert (trained_as(load_recipe("simcse", None, [setting]))["settings"] == plain) == same
@@ -146,19 +113,19 @@ def parts(place):
 
 
 def drawn(parts, what=LABELLED, seed=42, **settings):
-    """The rows of the triplets that these settings keep, and what was said."""
+    """The rows of the triplets that these settings keep, what was said, and what was read."""
     recipe, plan, backbone = parts
     said: list[str] = []
     chosen = recipe.labelled.model_copy(update=settings)
     recipe = recipe.model_copy(update={"seed": seed})
     data = open_data(chosen, recipe, plan, backbone, said.append, what)
-    return data.trained.tolist(), said
+    return data.trained.tolist(), said, data
 
 
 def test_each_row_is_kept_with_this_probability(parts):
     counts, places, seeds = [], np.zeros(10), range(12)
     for seed in seeds:
-        rows, _ = drawn(parts, share=0.1, sample_seed=seed)
+        rows, *_ = drawn(parts, share=0.1, sample_seed=seed)
         assert rows == sorted(set(rows))
         counts.append(len(rows))
         places += np.histogram(rows, bins=10, range=(0, ROWS))[0]
@@ -171,8 +138,8 @@ def test_each_row_is_kept_with_this_probability(parts):
 
 
 def test_the_same_file_share_and_seed_give_the_same_rows_in_every_role(parts):
-    labelled, said = drawn(parts, share=0.05, sample_seed=3, seed=1)
-    data, _ = drawn(parts, "data", share=0.05, sample_seed=3, seed=2)
+    labelled, said, _ = drawn(parts, share=0.05, sample_seed=3, seed=1)
+    data, *_ = drawn(parts, "data", share=0.05, sample_seed=3, seed=2)
     assert labelled == data == drawn(parts, share=0.05, sample_seed=3)[0]
     name = f"triplets-{ROWS}.csv"
     assert f"{name}: {len(data)} of 1,500 rows, drawn by labelled.share 0.05, seed 3" in said
@@ -203,10 +170,8 @@ def test_a_subset_is_drawn_wherever_the_file_is_sampled(place):
 
 def lines_of(parts, path, share, **settings):
     """The lines of the file on which the rows that are kept start."""
-    recipe, plan, backbone = parts
-    chosen = recipe.labelled.model_copy(update={"file": str(path), "share": share, "sample_seed": 3, **settings})
-    data = open_data(chosen, recipe, plan, backbone, lambda line: None, LABELLED)
-    return {data.store.line(row) for row in data.trained.tolist()}
+    rows, _, data = drawn(parts, file=str(path), share=share, sample_seed=3, **settings)
+    return {data.store.line(row) for row in rows}
 
 
 def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path):
@@ -237,10 +202,8 @@ def test_subsets_times_seeds(place, tmp_path, cli):
     code, out, err = cli(*command, "--subsets", "2", "--seeds", "2")
     assert code == 0, err
     stored = json.loads((tmp_path / "few" / "subsets.json").read_text())
-    summaries = {
-        f"{subset}/{seed}": json.loads((tmp_path / "few" / f"subset-{subset}" / f"seed-{seed}" / "train.json").read_text())
-        for subset in (0, 1) for seed in (42, 43)
-    }
+    summaries = {f"{subset}/{seed}": json.loads((tmp_path / f"few/subset-{subset}/seed-{seed}/train.json").read_text())
+                 for subset in (0, 1) for seed in (42, 43)}
     scores = {key: summary["best"]["score"] for key, summary in summaries.items()}
     assert (stored["subsets"], stored["seeds"]) == ([0, 1], [42, 43])
     dev = stored["dev"]
@@ -288,19 +251,14 @@ def train(place, text, output, evaluate=(), **values):
 @pytest.fixture(scope="module")
 def run(place, tmp_path_factory):
     """(folder, summary, lines printed) of a run on the planted text, tested on a user's own pairs, too."""
-    folder = tmp_path_factory.mktemp("planted-run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        rows = (place / "text.txt").read_text("utf-8").splitlines()[:6]
-        pairs = ["sentence1,sentence2,score", f"{rows[0]},{rows[1]},1", "Nobody wrote this.,Nor this.,2",
-                 f"{rows[2]},New.,3"]
-        (place / "own.csv").write_text("\n".join(pairs) + "\n", "utf-8")
-        summary, lines = train(place, planted(place), folder / "run", [f"sts:{place / 'own.csv'}"])
-    return folder / "run", summary, lines
+    folder, rows = tmp_path_factory.mktemp("planted-run") / "run", (place / "text.txt").read_text("utf-8").splitlines()
+    pairs = ["sentence1,sentence2,score", f"{rows[0]},{rows[1]},1", "Nobody wrote this.,Nor this.,2", f"{rows[2]},New.,3"]
+    (place / "own.csv").write_text("\n".join(pairs) + "\n", "utf-8")
+    return folder, *train(place, planted(place), folder, [f"sts:{place / 'own.csv'}"])
 
 
-def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place):
-    folder, summary, _ = run
+def test_training_encoder_and_records_have_what_a_set_intersection_finds(run, place):
+    folder, summary, printed = run
     about = json.loads((folder / "train.json").read_text("utf-8"))["overlap"]["main"]
     assert about == summary["overlap"]["main"] and about["text"] == "planted.txt" and about["sample"] is True
     lines = {line.strip() for line in (place / "planted.txt").read_text("utf-8").splitlines()}
@@ -321,18 +279,13 @@ def test_the_record_of_the_training_has_what_a_set_intersection_finds(run, place
     numbered = enumerate(map(str.strip, (place / "planted.txt").read_text("utf-8").splitlines()), 1)
     (same,) = shared_texts(((row, text) for row, text in numbered if text), [load_data("sts13/test", sample=True)])
     assert {key: getattr(same, key) for key in ("texts", "exact", "normalised", "rows")} == about["shared"]["sts13/test"]
-
-
-def test_the_encoder_and_its_records_say_it(run):
-    folder, summary, lines = run
-    (about,) = stsbench.load_encoder(str(folder)).traits.training_overlap
-    assert about == summary["overlap"]["main"]
+    assert stsbench.load_encoder(str(folder)).traits.training_overlap == (about,)
     records = [record for _, record in load_records(folder / "eval")]
     assert records and all(record.provenance["training_overlap"] == [about] for record in records)
-    assert any(line.startswith("planted.txt: holds test texts: 8 of ") and "of sts13/test" in line for line in lines)
+    assert any(line.startswith("planted.txt: holds test texts: 8 of ") and "of sts13/test" in line for line in printed)
     (own,) = (record.data for record in records if record.data.id.startswith("own:"))  # data of the user's, too
     assert about["shared"][own.id] == {"texts": 6, "exact": 3, "normalised": 0, "rows": 3}
-    assert any("3 of 6 of own:own.csv" in line for line in lines)
+    assert any("3 of 6 of own:own.csv" in line for line in printed)
 
 
 def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeypatch):
@@ -342,7 +295,6 @@ def test_without_test_sets_nothing_is_said_to_be_absent(place, tmp_path, monkeyp
     assert (about["looked_for"], about["shared"], about["none"], about["not_looked_for"]) == ([], {}, [], [*TESTS])
     assert f"text.txt: not compared with {', '.join(TESTS)}" in lines
     monkeypatch.undo()  # sentences within documents are not looked for
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
     more = {"data.lines_per_row": 3, "training.max_steps": 1}
     about = train(place, planted(place), tmp_path / "documents", **more)[0]["overlap"]["main"]
     assert about["none"] == [] == about["looked_for"] and about["not_looked_for"] == [*TESTS]

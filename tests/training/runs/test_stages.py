@@ -40,8 +40,8 @@ def test_two_commands_are_one(place, whole, one, two):
     assert {**summary(one)["stages"], **mine["stages"]} == theirs["stages"] == {"first": 6, "second": 3}
     assert {**summary(one)["data"], **mine["data"]} == theirs["data"]
     assert summary(one)["before"] == theirs["before"] and summary(one)["after"] == mine["before"]
-    learnt = load_trained(two, "cpu").learnt
-    assert float(learnt) == pytest.approx(0.3)  # by the rows of stage first, which the second command never saw
+    # by the rows of stage first, which the second command never saw
+    assert float(load_trained(two, "cpu").learnt) == pytest.approx(0.3)
     texts = stsbench.load_encoder(str(two)).traits.training_overlap
     assert texts == (summary(one)["overlap"]["first"], mine["overlap"]["second"])
     assert texts == stsbench.load_encoder(str(whole)).traits.training_overlap and all(text["none"] for text in texts)
@@ -49,6 +49,25 @@ def test_two_commands_are_one(place, whole, one, two):
     assert weights_of(place / "from-whole") == weights_of(two) and log_of(place / "from-whole") == log_of(two)
     assert {path.name for path in (whole / "checkpoints").glob("[0-9]*")} == {
         "0-first-00000006", "1-second-00000002", "1-second-00000003"}
+    best = summary(one)["best"]  # the second goes on from the end of the first, and not from its best
+    assert (best["stage"], best["step"] < 6) == ("first", True)  # else this shows nothing
+    warm_start = summary(two)["from"]
+    assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 6, 42)
+    assert warm_start["weights"] == sha256_file(one / "checkpoints" / "0-first-00000006" / "model.safetensors")
+    assert warm_start["stages"] == {"first": 6} and warm_start["from"] is None
+    assert warm_start["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
+    manifest = json.loads((two / "begun.json").read_text())
+    assert manifest["origin"] == warm_start and manifest["start_from"] == str(one)
+    # a method's own numbers stand beside each dev score
+    assert summary(whole)["best"]["stage"] == "second"  # the last one's, by default
+    lines = [line for line in log_of(whole) if line["kind"] == "dev"]
+    first = [line for line in lines if line["stage"] == "first"]
+    assert [line["step"] for line in first] == [0, 2, 4, 6] and len({line["delta"] for line in first}) == 4
+    assert len({line["kappa"] for line in first}) == 1  # drawn by the same seed every time
+    assert all(line["broken"] is None for line in first)
+    assert not any("delta" in line for line in lines if line["stage"] == "second")
+    scalars = to_scalars(first[0])
+    assert set(scalars) == {"first/sts-b-dev-(sample)", "first/delta", "first/kappa"}
 
 
 def test_the_next_stage_begins_with_the_mean_in_two_commands_as_in_one(place):
@@ -63,30 +82,6 @@ def test_the_next_stage_begins_with_the_mean_in_two_commands_as_in_one(place):
     scores = [line["score"] for line in (*first[-2:], *second) if line["kind"] == "dev"]
     assert first[-1] == {"kind": "end", "stage": "first", "step": 2, "averaged": 2} and scores[0] == scores[1]
     assert "scored and exported: the mean of the weights after 2 steps, from 1 on" in said
-
-
-def test_the_end_of_a_stage_and_not_its_best(one, two):
-    best = summary(one)["best"]
-    assert (best["stage"], best["step"] < 6) == ("first", True)  # else this shows nothing
-    warm_start = summary(two)["from"]
-    digest = sha256_file(one / "checkpoints" / "0-first-00000006" / "model.safetensors")
-    assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 6, 42)
-    assert warm_start["weights"] == digest and warm_start["stages"] == {"first": 6} and warm_start["from"] is None
-    assert warm_start["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
-    manifest = json.loads((two / "begun.json").read_text())
-    assert manifest["origin"] == warm_start and manifest["start_from"] == str(one)
-
-
-def test_a_methods_own_numbers_stand_beside_each_dev_score(whole):
-    assert summary(whole)["best"]["stage"] == "second"  # the last one's, by default
-    lines = [line for line in log_of(whole) if line["kind"] == "dev"]
-    first = [line for line in lines if line["stage"] == "first"]
-    assert [line["step"] for line in first] == [0, 2, 4, 6] and len({line["delta"] for line in first}) == 4
-    assert len({line["kappa"] for line in first}) == 1  # drawn by the same seed every time
-    assert all(line["broken"] is None for line in first)
-    assert not any("delta" in line for line in lines if line["stage"] == "second")
-    scalars = to_scalars(first[0])
-    assert set(scalars) == {"first/sts-b-dev-(sample)", "first/delta", "first/kappa"}
 
 
 def test_diagnosing_leaves_everything_as_it_was(one):
@@ -159,8 +154,7 @@ def test_what_has_nothing_to_go_on_from_or_has_not_finished(place, one, two, mon
     assert "it trained stage second alone (it began from one); name the run that trained stage first" in said
     stop_before(monkeypatch, 5, tmp_path, "run", recipe=recipe_of(place), stage=1)
     assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
-    shutil.copytree(one, tmp_path / "damaged")
-    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000006" / "model.safetensors"
+    weights = shutil.copytree(one, tmp_path / "damaged") / "checkpoints" / "0-first-00000006" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
     assert "checkpoint is damaged" in refused(place, stage=2, start_from=tmp_path / "damaged")
 
@@ -175,14 +169,12 @@ def test_a_run_that_does_not_fit(place, one, tmp_path):
     assert f"another backbone: {place / 'tiny'} there, {other} here" in against(backbone__model=str(other))
     nowhere = against(backbone__model=str(place / "nowhere"))
     assert nowhere.endswith(f"; --from {one} began with {place / 'tiny'}: --backbone names it")
-    shutil.copytree(place / "tiny", tmp_path / "tiny")
-    vocabulary = tmp_path / "tiny" / "tokenizer.json"
+    vocabulary = shutil.copytree(place / "tiny", tmp_path / "tiny") / "tokenizer.json"
     vocabulary.write_text(vocabulary.read_text().replace('"guitar"', '"violin"'))
     assert "began with another tokenizer" in against(backbone__model=str(tmp_path / "tiny"))
     shutil.copytree(place / "tiny", tmp_path / "moved")
-    shutil.copytree(one, tmp_path / "simcse")
-    stored = (tmp_path / "simcse" / "recipe.yaml").read_text().replace("method: toy", "method: simcse")
-    (tmp_path / "simcse" / "recipe.yaml").write_text(stored)
+    stored = shutil.copytree(one, tmp_path / "simcse") / "recipe.yaml"
+    stored.write_text(stored.read_text().replace("method: toy", "method: simcse"))
     assert "was trained by the method simcse, not by toy" in refused(place, stage=2, start_from=tmp_path / "simcse")
     # the same backbone in another place is the same
     moved, _ = run(tmp_path, "ok", recipe_of(place, backbone__model=str(tmp_path / "moved")), stage=2, start_from=one)
@@ -356,8 +348,16 @@ def test_subsets_go_on_from_their_own(place, tmp_path, monkeypatch):
     subsets(few, stage=1)
     run(tmp_path, "whole", recipe_of(place, data__sample_seed=1, **short))
     wanted = weights_of(tmp_path / "whole")
+    began, real = [], Loop.run
+
+    def stop(*words):
+        began.append(words)
+        if len(began) > 1:
+            raise StopIteration
+        return real(*words)
+
     with monkeypatch.context() as patch, pytest.raises(StopIteration):  # before the second subset has begun
-        patch.setattr(Loop, "run", interrupted_after(1, Loop.run))
+        patch.setattr(Loop, "run", stop)
         call("--stage", 2, "--from", few, "--subsets", 2)
     assert weights_of(twos / "subset-0" / "seed-42") != wanted
     shutil.rmtree(twos / "subset-1", ignore_errors=True)
@@ -375,15 +375,3 @@ def test_subsets_go_on_from_their_own(place, tmp_path, monkeypatch):
         with pytest.raises(StsbenchError, match=why):
             subsets(tmp_path / "refused", count, stage=2, start_from=path)
     assert not (tmp_path / "refused").exists()
-
-
-def interrupted_after(times, real):
-    seen = []
-
-    def stop(*words):
-        seen.append(words)
-        if len(seen) > times:
-            raise StopIteration
-        return real(*words)
-
-    return stop

@@ -39,8 +39,8 @@ PAIRS = [("a cat runs .", "the cat runs .", 4.5), ("a dog eats food", "the man p
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """Where runs without a folder of their own are kept."""
+def here(place, tmp_path, monkeypatch):
+    """Where runs without a folder of their own are kept; place: the cache of all tests here."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -63,13 +63,6 @@ def call(*words):
     assert done.exit_code == 0, done.output
 
 
-@pytest.fixture(scope="module")
-def run(place, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        return trained(place, seeds=2, output=tmp_path_factory.mktemp("run") / "two")
-
-
 def test_the_function_and_the_command_give_the_same_run(place, tmp_path, capsys):
     (tmp_path / "own.csv").write_text("\n".join(["sentence1,sentence2,score", *(f"{a},{b},{c}" for a, b, c in PAIRS)]))
     own = f"sts:{tmp_path / 'own.csv'}"
@@ -90,7 +83,7 @@ def test_the_function_and_the_command_give_the_same_run(place, tmp_path, capsys)
     assert measured.rows and [row.value for row in measured.rows] == [row.value for row in one.tested.rows]
 
 
-WORDS = [
+@pytest.mark.parametrize(("words", "keywords"), [
     (["--max-steps", 3], {"max_steps": 3}),
     (["--set", "stages.prefix.training.max_steps=3"], {"settings": {"stages.prefix.training.max_steps": 3}}),
     (["--set", "options.prefix_length=5", "--set", "seed=5"], {"settings": {"options.prefix_length": 5, "seed": 5}}),
@@ -99,11 +92,7 @@ WORDS = [
      {"recipe": "bert-base-semi", "stage": "prefix", "sample": True, "evaluate": ["sts", "geometry"]}),
     (["--data", "stsb/train", "--track", "tensorboard"], {"data": "stsb/train", "track": "tensorboard"}),
     (["--set", "data.where={a: b}", "--set", "selection.by=none"], {"settings": {"data.where": {"a": "b"}}, "dev": "none"}),
-    (["--data-dir", "data", "--seeds", 2, "--subsets", 3], {"data_dir": "data", "seeds": 2, "subsets": 3}),
-]
-
-
-@pytest.mark.parametrize(("words", "keywords"), WORDS, ids=str)
+    (["--data-dir", "data", "--seeds", 2, "--subsets", 3], {"data_dir": "data", "seeds": 2, "subsets": 3})], ids=str)
 def test_words_and_keywords_ask_for_the_same(words, keywords, monkeypatch, tmp_path):
     class AskedError(Exception):
         """What would be trained."""
@@ -162,7 +151,8 @@ def test_own_pairs_choose_the_weights_and_callbacks_are_told_what_the_log_holds(
     assert run["selected_by"].startswith("sts:") and str(tmp_path) not in run["selected_by"]
 
 
-def test_a_run_is_what_its_folder_holds(run, tmp_path):
+def test_a_run_is_what_its_folder_holds_and_its_log_a_table(place, tmp_path):
+    run = trained(place, seeds=2, output=tmp_path / "two")
     again = Run.open(run.folder)
     assert again.summary == run.summary == json.loads((run.folder / "seeds.json").read_text("utf-8"))
     assert repr(again) == repr(run) and "\n" not in repr(run) and str(again) == str(run)
@@ -175,10 +165,7 @@ def test_a_run_is_what_its_folder_holds(run, tmp_path):
         run.encoder()
     assert load_file(run.runs[1].folder / "best" / "model.safetensors")
     with pytest.raises(StsbenchError, match="is not a run folder"):
-        Run.open(tmp_path)
-
-
-def test_the_log_is_a_table(run):
+        Run.open(run.runs[0].folder / "checkpoints")
     frame = run.to_pandas()
     assert list(frame.columns[:4]) == ["seed", "stage", "step", "dev"] and len(frame) == len(run.rows) == 6
     for seed in (42, 43):
@@ -208,14 +195,6 @@ def test_a_run_without_a_folder_is_where_the_command_keeps_its(place, tmp_path):
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
-SHORT = settings(max_examples=10, deadline=None)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def rows_of(data):
@@ -223,15 +202,11 @@ def rows_of(data):
     return reader.roles, [row for _, row in reader]
 
 
-@SHORT
-@given(st.lists(TEXTS, min_size=1, max_size=5))
-def test_sentences_come_back(texts):
+@settings(max_examples=10)
+@given(st.lists(TEXTS, min_size=1, max_size=5),
+       st.lists(st.tuples(TEXTS, TEXTS, st.floats(0, 5) | st.integers(0, 5)), min_size=1, max_size=4))
+def test_sentences_and_scores_come_back(texts, rows):
     assert rows_of(texts) == (("sentence",), [(text,) for text in texts])
-
-
-@SHORT
-@given(st.lists(st.tuples(TEXTS, TEXTS, st.floats(0, 5) | st.integers(0, 5)), min_size=1, max_size=4))
-def test_scores_come_back(rows):
     roles, read = rows_of(rows)
     assert roles == ("sentence1", "sentence2", "score")
     assert [(first, second, float(score)) for first, second, score in read] == [(*row[:2], float(row[2])) for row in rows]
@@ -282,8 +257,7 @@ def test_a_latex_table_has_words_to_the_left_numbers_to_the_right_and_a_long_nam
         r"  \resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%", r"  \begin{tabular}{lrr}", r"    \toprule",
         r"    task & score & \shortstack[r]{95 \% interval \\ of A - B} \\", r"    \midrule",
         r"    STS-B\_1 & 1.50 $\pm$ 0.1 & 3 \\", r"    \bottomrule",
-        r"  \end{tabular}}", r"  \caption{50 \% $\times$ 100}", r"  \label{tab:scores}", r"\end{table*}",
-    ]
+        r"  \end{tabular}}", r"  \caption{50 \% $\times$ 100}", r"  \label{tab:scores}", r"\end{table*}"]
 
 
 @pytest.mark.parametrize(("by", "shown"), [("sts-b dev", "-1.50"), ("held-out loss", "-1.5000")])

@@ -134,9 +134,8 @@ def test_seeds_without_a_candidate_have_the_score_after_the_last_step(seeds, tmp
     for seed, score in scores.items():
         run = tmp_path / f"seed-{seed}"
         dev = {"kind": "dev", "stage": "main", "name": "sts-b dev", "best": False}
-        lines = [line for line in write_run(run, (("main", 20),), seed=seed, dev=None)]
-        lines[1:1] = [{**dev, "step": 0, "score": 60.0}]
-        lines[-1:-1] = [{**dev, "step": 20, "score": score}]
+        start, *lines, end = write_run(run, (("main", 20),), seed=seed, dev=None)
+        lines = [start, {**dev, "step": 0, "score": 60.0}, *lines, {**dev, "step": 20, "score": score}, end]
         (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = summarise_seeds([tmp_path / "seed-1", tmp_path / "seed-2"])
     assert found["dev"] is None and found["dev_last"]["name"] == "sts-b dev, last step"
@@ -192,8 +191,7 @@ def test_scalars_are_every_number_of_a_line():
         "main/epoch": train["epoch"], "main/loss": train["loss"], "main/terms/contrastive": train["terms"]["contrastive"],
         "main/terms/mlm": train["terms"]["mlm"], "main/learning_rate": train["learning_rate"],
         "main/gradient_norm": train["gradient_norm"], "main/sentences_per_second": 800.0,
-        "main/masked_accuracy": train["masked_accuracy"],
-    }
+        "main/masked_accuracy": train["masked_accuracy"]}
     assert "main/gradient_norm" not in to_scalars({**train, "gradient_norm": None, "overflow": True})
     dev = next(line for line in lines if line["kind"] == "dev")
     recipe = {"name": "x", "source": None, "training": {"epochs": 1, "betas": [0.9, 0.999]}, "options": {"tied": True}}

@@ -16,7 +16,6 @@ from stsbench.errors import StsbenchError
 from stsbench.files import leftover, machine
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
-WILD = {"training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +48,18 @@ def newest(run):
     return position["step"], position["unscored"]
 
 
-KILLS = [
-    (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
-    (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
-    (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
-    (("tidy", 1, KILL), (9, False)),
-    (("checkpoint", 1, TERM), (12, True)),  # what is being written is whole
-    (("scoring", 1, KILL), (12, True)),  # the last score
-]
-
-
 def test_broken_off_again_and_again_it_is_the_same_run(whole, tmp_path):
     """A signal that may be handled ends the run behind a whole step, with a checkpoint of it."""
     folder, values, cache = whole
     run = tmp_path / "run"
-    for kill, position in KILLS:
+    for kill, position in (
+        (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
+        (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
+        (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
+        (("tidy", 1, KILL), (9, False)),
+        (("checkpoint", 1, TERM), (12, True)),  # what is being written is whole
+        (("scoring", 1, KILL), (12, True)),  # the last score
+    ):
         code, said = train(run, values, kill=kill, resume=run.exists(), cache=cache)
         assert code == (9 if kill[2] == INT else -kill[2])
         assert kill[2] != INT or said.endswith(f"KeyboardInterrupt\nstopped; go on with output='{run}', resume=True\n")
@@ -124,10 +120,9 @@ def test_a_damaged_checkpoint_is_passed_over(whole, stopped, tmp_path, damaged):
     assert_same_run(run, folder)
 
 
-def test_what_a_resumption_refuses(whole, stopped, tmp_path, monkeypatch):
+def test_what_a_resumption_refuses(whole, stopped, tmp_path):
     folder, values, cache = whole
     run, data, text = stopped(tmp_path), tmp_path / "data", Path(values["data.file"])
-    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
 
     def refused(why, output=run, resume=True, changed=(), **options):
         with pytest.raises(StsbenchError, match=why) as error:
@@ -154,7 +149,7 @@ def test_what_a_resumption_refuses(whole, stopped, tmp_path, monkeypatch):
     assert log_of(run) == log_of(folder)
 
 
-def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path, monkeypatch):
+def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path):
     _, values, cache = whole
     code, said = train(tmp_path / "one", values, kill=("poison", 8), cache=cache)
     assert code == 1 and "\n" not in said and not (tmp_path / "one" / "best").exists()
@@ -165,35 +160,23 @@ def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path,
     assert train(run, values, seeds=2, kill=("poison", 8), cache=cache) == (0, None)
     assert json.loads(summary.read_text("utf-8"))["seeds"] == [43] and not (run / "seed-42" / "train.json").exists()
     assert train(run, values, seeds=2, resume=True, cache=cache) == (0, None)  # without the fault
+    scores = {str(seed): json.loads((run / f"seed-{seed}" / "train.json").read_text())["best"]["score"] for seed in (42, 43)}
     actual = json.loads(summary.read_text("utf-8"))
-    scores = [json.loads((run / f"seed-{seed}" / "train.json").read_text())["best"]["score"] for seed in (42, 43)]
-    assert actual["seeds"] == [42, 43] and actual["dev"]["mean"] == pytest.approx(sum(scores) / 2)
-    assert actual["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+    assert actual["seeds"] == [42, 43] and actual["dev"]["values"] == scores
     assert_same_run(run / "seed-42", whole[0])
     assert weights_of(run / "seed-42") != weights_of(run / "seed-43")
-    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
     with pytest.raises(StsbenchError, match="at step 2 of stage main: there is no checkpoint before it"):
-        stsbench.train("simcse", output=tmp_path / "wild", settings={**values, **WILD}, device="cpu", seeds=2)
+        wild = {**values, "training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
+        stsbench.train("simcse", output=tmp_path / "wild", settings=wild, device="cpu", seeds=2)
     assert not (tmp_path / "wild" / "seeds.json").exists()
 
 
 # --- what a killed process leaves at other moments, and what is a user's own ---
 
-# what of a whole run there is, and what was being written
-STATES = {
-    "before the recipe": ([".lock"], [".recipe.yaml.abc123.tmp", ".export.x.tmp/"]),
-    "before the manifest": ([".lock", "recipe.yaml"], [".begun.json.a_1b2c3d.tmp", "checkpoints/.0-main-00000001.tmp/"]),
-    "before the summary": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints", "best"],
-                           [".train.json.x.tmp", f".best.abcdefgh.{machine()}.part/"]),
-}
-
-
 @pytest.fixture
-def train_here(whole, monkeypatch):
-    _, values, cache = whole
-    monkeypatch.setenv("STSBENCH_CACHE", str(cache))
+def train_here(whole):
     return lambda output, more=(), **options: stsbench.train(
-        "simcse", output=output, settings={**values, **dict(more)}, sample=True, device="cpu", **options)
+        "simcse", output=output, settings={**whole[1], **dict(more)}, sample=True, device="cpu", **options)
 
 
 SHORT = {"training.max_steps": 1, "selection.by": "none"}
@@ -204,18 +187,22 @@ def short(whole, place):
     return training_runs.undisturbed(place, {**whole[1], **SHORT}, "simcse", "short")[0]
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_the_same_command_goes_on(short, train_here, tmp_path, state):
+@pytest.mark.parametrize(("kept", "building"), [  # what of a whole run there is, and what was being written
+    ([".lock"], [".recipe.yaml.abc123.tmp", ".export.x.tmp/"]),
+    ([".lock", "recipe.yaml"], [".begun.json.a_1b2c3d.tmp", "checkpoints/.0-main-00000001.tmp/"]),
+    ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints", "best"],
+     [".train.json.x.tmp", f".best.abcdefgh.{machine()}.part/"]),
+], ids=["before the recipe", "before the manifest", "before the summary"])
+def test_the_same_command_goes_on(short, train_here, tmp_path, kept, building):
     """With --resume, and without where nothing but leftovers is there; nothing of them stays."""
     output = tmp_path / "out"
     output.mkdir()
-    kept, building = STATES[state]
     for name in kept:
         (shutil.copytree if (short / name).is_dir() else shutil.copyfile)(short / name, output / name)
     for name in building:
         (output / name).parent.mkdir(exist_ok=True)
         (output / name).mkdir() if name.endswith("/") else (output / name).touch()
-    train_here(output, SHORT, resume=state != "before the recipe")
+    train_here(output, SHORT, resume="recipe.yaml" in kept)
     assert_same_run(output, short)
     assert not [path for path in output.rglob("*") if leftover(path)]
 
