@@ -66,8 +66,7 @@ def test_rare_characters_survive_and_a_shared_value_is_written_twice():
 
 
 @pytest.mark.parametrize(("text", "line", "part"), [
-    ("a: 1\nb: 2\na: 3\n", ":3: ", "'a' is given twice"),
-    ("a: 1\nb: [1, 2\nc: 3\n", ":3: ", "not valid YAML"),
+    ("a: 1\nb: 2\na: 3\n", ":3: ", "'a' is given twice"), ("a: 1\nb: [1, 2\nc: 3\n", ":3: ", "not valid YAML"),
     *((text, "", "needs a mapping") for text in ("", "- a\n- b\n", "1: a\n"))])
 def test_a_broken_file_is_named_with_its_line(tmp_path, text, line, part):
     path = write(tmp_path, one=text) / "one.yaml"

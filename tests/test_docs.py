@@ -64,8 +64,7 @@ def test_every_relative_link_resolves():
 
 def test_every_page_of_the_docs_is_listed():
     listed = {match[1] for match in LINK.finditer((ROOT / "docs" / "README.md").read_text("utf-8"))}
-    written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
-    assert written <= listed
+    assert {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"} <= listed
 
 
 def test_a_planted_link_is_judged(tmp_path):
@@ -85,8 +84,7 @@ TABLES = {
     ("docs/how-to/adding-a-protocol.md", "Arrays"): (Array, True),
     ("docs/how-to/adding-a-protocol.md", "How it is shown"): (Protocol, False),
     ("docs/how-to/leaderboard.md", "A board of your own"): (BoardSettings, True),
-    ("docs/reference/records.md", "Fields"): (Record, False),
-    ("docs/reference/records.md", "Cost"): (Cost, False),
+    ("docs/reference/records.md", "Fields"): (Record, False), ("docs/reference/records.md", "Cost"): (Cost, False),
     ("docs/reference/training-runs.md", "What the training text shares with test sets"): (_Overlap, False),
 }
 COUNTS = {"counts.zero_vectors", "counts.truncated", "counts.items"}  # keys of a mapping
@@ -109,8 +107,7 @@ def first_column(text, heading):
     """The code spans of the first column of the first table behind a heading, row by row, and those of the last one."""
     behind = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)
     rows = re.findall(r"^\|(.+)\|$", re.split(r"^#+ ", behind[1], maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
-    cells = [re.split(r"(?<!\\)\|", row) for row in rows[2:]]
-    return [(CODE.findall(row[0]), row[-1].strip()) for row in cells]
+    return [(CODE.findall(row[0]), row[-1].strip()) for row in [re.split(r"(?<!\\)\|", row) for row in rows[2:]]]
 
 
 def known(owner):
@@ -167,8 +164,7 @@ def called(text):
         except SyntaxError:  # a part of a class, or an ellipsis of the page's
             continue
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            name = ast.unparse(call.func)
-            owner = PUBLIC.get(name.removeprefix("stsbench."))
+            owner = PUBLIC.get(ast.unparse(call.func).removeprefix("stsbench."))
             if callable(owner) and not (isinstance(owner, type) and issubclass(owner, Exception)):
                 yield call, owner
 

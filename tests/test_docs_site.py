@@ -68,8 +68,7 @@ def test_every_loss_has_a_page_and_a_line_in_the_index():
     pages = module("losses").pages(ROOT)
     assert set(pages) == {"losses/index.md", *(f"losses/{name}.md" for name in losses.__all__)}
     for name in losses.__all__:
-        origin = getattr(losses, name).__module__
-        assert pages[f"losses/{name}.md"][1].startswith(f"::: {origin}.{name}\n"), name
+        assert pages[f"losses/{name}.md"][1].startswith(f"::: {getattr(losses, name).__module__}.{name}\n"), name
         assert pages["losses/index.md"][1].count(f"| [`{name}`]({name}.md) | ") == 1
 
 
@@ -137,7 +136,6 @@ def test_the_page_of_a_recipe_s_keys_has_a_row_for_each():
 def test_every_page_of_the_docs_is_in_the_navigation():
     Loader = type("Loader", (yaml.SafeLoader,), {})
     Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
-    text = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)
-    listed = re.findall(r"[\w./-]+\.md", str(text["nav"]))
+    listed = re.findall(r"[\w./-]+\.md", str(yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)["nav"]))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
     assert written - {"reference/python.md"} <= set(listed) and len(listed) == len(set(listed))  # `+ api` brings that one

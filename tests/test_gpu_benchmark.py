@@ -57,8 +57,7 @@ def test_it_goes_on_behind_what_fails(modules, monkeypatch, tmp_path):
     monkeypatch.setattr(type(setting), "names", lambda this, part: list("abcde"))
     answers = [
         [{"name": "a", "status": "ok"}, {"name": "b", "status": "failed", "why": "an illegal address", "ended": True}],
-        [{"name": "c", "status": "ok"}], subprocess.TimeoutExpired("python", 1, output=b""),
-    ]
+        [{"name": "c", "status": "ok"}], subprocess.TimeoutExpired("python", 1, output=b"")]
     asked = []
 
     def run(command, **options):

@@ -179,17 +179,13 @@ def test_what_types_all_extensions_is_imported_for_types_alone():
 PLANTED = {
     "stsbench/metrics/one.py": "from stsbench.metrics.two import x",
     "stsbench/metrics/two.py": "def f():\n    from stsbench.metrics import one",
-    "stsbench/metrics/three.py": "import stsbench.probes.four",
-    "stsbench/probes/four.py": "import stsbench.metrics.five",
-    "stsbench/metrics/five.py": "",
-    "stsbench/evaluation/one.py": "def f():\n    import stsbench.protocols.sts",
+    "stsbench/metrics/three.py": "import stsbench.probes.four", "stsbench/probes/four.py": "import stsbench.metrics.five",
+    "stsbench/metrics/five.py": "", "stsbench/evaluation/one.py": "def f():\n    import stsbench.protocols.sts",
     "methods/simcse/one.py": "from stsbench.methods.mlm.method import MaskedLM\nimport stsbench.cli.main",
-    "stsbench/extensions/one/two.py": "import stsbench.extensions.two.three",
-    "stsbench/extensions/two/three.py": "",
+    "stsbench/extensions/one/two.py": "import stsbench.extensions.two.three", "stsbench/extensions/two/three.py": "",
     "stsbench/losses/one.py": "import stsbench.training.api.method",
     "leaderboard/records/one.py": "import stsbench.leaderboard.page.site",
-    "leaderboard/reproduce/one.py": "import stsbench.leaderboard.identify.two",
-    "leaderboard/identify/two.py": "",
+    "leaderboard/reproduce/one.py": "import stsbench.leaderboard.identify.two", "leaderboard/identify/two.py": "",
 }
 FAULTS = (
     "a circle of files", "a circle of rooms", "the core imports protocols", "one of the methods imports another one",
@@ -216,15 +212,13 @@ def each(commands, heavy):
         "    try: main()\n"
         "    except SystemExit as stop: assert not stop.code, words\n"
         f"    assert not (loaded := sorted(set({heavy!r}) & set(sys.modules))), (words, loaded)\n"
-        "print('every command was run')\n"
-    )
+        "print('every command was run')\n")
 
 
 def test_help_loads_nothing_heavy_and_that_of_commands_no_torch():
     commands = [
         ["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"], ["list", "methods"],
-        ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"],
-    ]
+        ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"]]
     code = ("import sys; from stsbench.cli.main import main\n" + each([["--help"], ["--version"]], HEAVY)
             + each(commands, ("torch", "transformers", "sklearn")))
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)

@@ -97,8 +97,7 @@ class Letters(Encoder):
 
 def lines_of(**asked):
     lines = []
-    options = EvalOptions(model=Letters(), output=Path("run"), sample=True, no_cache=True, resamples=0, **asked)
-    run(options, log=lines.append)
+    run(EvalOptions(model=Letters(), output=Path("run"), sample=True, no_cache=True, resamples=0, **asked), log=lines.append)
     return lines
 
 
@@ -141,13 +140,11 @@ def test_foreign_text_is_text_in_every_form():
 @pytest.mark.parametrize(("text", "cell"), [
     ("=cmd|A1", "'=cmd|A1"), ("+1", "'+1"), ("@SUM(1)", "'@SUM(1)"), ("-A1", "'-A1"), ("a;=B1", "a;'=B1"),
     ("\t=B1", "\t'=B1"), ("\r=B1", "\\r=B1"), ("a\n=B1", "a\n'=B1"), ("\uff1dB1", "'\uff1dB1"),
-    ("\x1b[31mred", "\\x1b[31mred"), ("\u202eevil", "\\u202eevil"),
-    ("-0.5", "-0.5"), ("-1e-09", "-1e-09"), ("-0.5+B1", "'-0.5+B1"), ("-\u0661", "'-\u0661"), ("a - b", "a - b"),
-    ("x=1", "x=1")])
+    ("\x1b[31mred", "\\x1b[31mred"), ("\u202eevil", "\\u202eevil"), ("-0.5", "-0.5"), ("-1e-09", "-1e-09"),
+    ("-0.5+B1", "'-0.5+B1"), ("-\u0661", "'-\u0661"), ("a - b", "a - b"), ("x=1", "x=1")])
 def test_a_cell_of_csv_runs_nothing(text, cell):
     assert csv_cell(text) == cell
-    written = csv_table(["a", "b"], [{"a": text, "b": -0.5}])
-    assert list(csv.DictReader(io.StringIO(written))) == [{"a": cell, "b": "-0.5"}]
+    assert list(csv.DictReader(io.StringIO(csv_table(["a", "b"], [{"a": text, "b": -0.5}])))) == [{"a": cell, "b": "-0.5"}]
 
 
 PUBLIC = {name: getattr(stsbench, name) for name in stsbench.__all__}
@@ -157,8 +154,7 @@ FUNCTIONS = [name for name, value in PUBLIC.items() if inspect.isfunction(value)
 
 def example(name):
     """The doctest of a public function; None where its docstring has none."""
-    finder = doctest.DocTestFinder(recurse=False, exclude_empty=True)
-    tests = finder.find(PUBLIC[name], name, globs={})
+    tests = doctest.DocTestFinder(recurse=False, exclude_empty=True).find(PUBLIC[name], name, globs={})
     return next((test for test in tests if test.examples), None)
 
 

@@ -16,10 +16,7 @@ TerminalInteractiveShell = type("TerminalInteractiveShell", (), {})  # IPython's
 
 @pytest.fixture
 def shell(monkeypatch):
-    def run_in(kind):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kind and kind()))
-
-    return run_in
+    return lambda kind: monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kind and kind()))
 
 
 @pytest.mark.parametrize(("kind", "notebook"), [

@@ -52,8 +52,7 @@ def test_settings_at_their_defaults_break_none(settings):
 def test_lists_say_what_goes_with_what():
     assert {entry.name: entry.goes_with for entry in described(Views, setting_defaults(Views)) if entry.goes_with} == {
         "rate": "kind crop or words", "path": "kind file", "scale": "weight above 0", "seeds": "a second term",
-        "last": "single; kind dropout",
-    }
+        "last": "single; kind dropout"}
 
 
 @dataclass(frozen=True)

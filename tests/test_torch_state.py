@@ -93,8 +93,7 @@ class Plugin(Encoder):
 
     def run(self, texts, progress=None):
         made = torch.tensor([[len(text), text.count("a"), 1.0] for text in texts])
-        weight = torch.arange(192.0).reshape(3, 64).sin()
-        return Encoded((made @ weight).float().numpy(), np.zeros(len(texts), bool))
+        return Encoded((made @ torch.arange(192.0).reshape(3, 64).sin()).float().numpy(), np.zeros(len(texts), bool))
 
 
 def multiplied(texts):
@@ -141,8 +140,7 @@ DRAWS = {
     "randint": lambda: torch.randint(2**63 - 1, ()), "randint from": lambda: torch.randint(2, 50, (3,)),
     "randperm": lambda: torch.randperm(40), "normal": lambda: torch.normal(0.0, 1.0, (3,)),
     "bernoulli": lambda: torch.bernoulli(X / 2), "multinomial": lambda: torch.multinomial(torch.ones(40), 7),
-    "poisson": lambda: torch.poisson(X),
-    "binomial": lambda: torch.binomial(torch.full((3,), 10.0), torch.full((3,), 0.5)),
+    "poisson": lambda: torch.poisson(X), "binomial": lambda: torch.binomial(torch.full((3,), 10.0), torch.full((3,), 0.5)),
     "gamma": lambda: torch.distributions.Gamma(1.0, 1.0).sample(),
     "in place": lambda: torch.empty(4).exponential_() + torch.empty(4).random_(100) + torch.empty(4).uniform_(),
     "dropout": lambda: functional.dropout(X, 0.5), "dropout1d": lambda: functional.dropout1d(X, 0.5),
@@ -151,8 +149,7 @@ DRAWS = {
     "rrelu": lambda: functional.rrelu(X - 2, training=True), "gumbel": lambda: functional.gumbel_softmax(X),
     "attention": lambda: functional.scaled_dot_product_attention(X[None], X[None], X[None], dropout_p=0.5),
     "MultiheadAttention": lambda: nn.MultiheadAttention(4, 2, dropout=0.5)(X, X, X)[0],
-    "LSTM": lambda: nn.LSTM(4, 4, 2, dropout=0.5)(X)[0],
-    "trunc_normal_": lambda: nn.init.trunc_normal_(torch.empty(9)),
+    "LSTM": lambda: nn.LSTM(4, 4, 2, dropout=0.5)(X)[0], "trunc_normal_": lambda: nn.init.trunc_normal_(torch.empty(9)),
     "orthogonal_": lambda: nn.init.orthogonal_(torch.empty(4, 4)),
     "sparse_": lambda: nn.init.sparse_(torch.empty(4, 4), 0.5),
     "svd_lowrank": lambda: torch.svd_lowrank(X + torch.eye(4))[0],

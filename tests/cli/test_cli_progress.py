@@ -167,8 +167,7 @@ def test_messages_are_broken_between_words_and_commands_stay_whole(monkeypatch):
     texts = [
         "the 7 tasks measured are kept: stsbench score runs/20261125-1200-minilm; --protocol and --tasks measure others",
         "give your copy, or fetch it by `stsbench data fetch wiki1m_for_simcse.txt --data-dir there` (it is not here yet)",
-        "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them",
-    ]
+        "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them"]
     monkeypatch.setattr(messages, "_width", lambda: 40)
     for text in texts:
         lines = messages.at_words(text).split("\n")

@@ -147,8 +147,7 @@ VARIANTS = {
     "vectors pickled": (hostile.written("v.npz", pickle.dumps(hostile.Evil())), VECTORS),
     "words wide": (hostile.written("w.txt", "5 1000000000000\na 1 2\n"), WORDS),
     "words in a later line": (hostile.written("w.txt", "a 1 2\nb " + "1 " * 3_000_000), WORDS),
-    "callable outside": (nothing, "eval --model python:os --sample --output o"),
-}
+    "callable outside": (nothing, "eval --model python:os --sample --output o")}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

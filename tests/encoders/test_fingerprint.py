@@ -69,8 +69,7 @@ def loaded(folder, trusted=True, **options):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what libraries in Rust open")
 @pytest.mark.parametrize(("name", "read_by"), [  # of what Rust opens, the folder's own files are watched
-    ("m/table.png", "rust"), ("m/README.md", "python"), ("outside/t.bin", "python"),
-])
+    ("m/table.png", "rust"), ("m/README.md", "python"), ("outside/t.bin", "python")])
 def test_what_code_opens_is_part_of_the_fingerprint(tmp_path, name, read_by):
     folder, file = tmp_path / "m", tmp_path / name
     table_module(folder, file, read_by)
@@ -113,8 +112,7 @@ def test_weights_that_change_while_our_own_pass_uses_them_are_refused(tmp_path):
     folder = declare(transformer(tmp_path / "m"), pooling("mean"))
     encoder = loaded(folder, False)
     encoder.encode(TWO)
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:-4] + bytes(4))
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-4] + bytes(4))
     with pytest.raises(EncoderError, match=r"model\.safetensors has changed since"):
         encoder.encode(["a horse"])
 
@@ -179,8 +177,7 @@ def test_external_data_of_a_nested_graph(tmp_path):
     inner = helper.make_graph([], "inner", [], [], [tensor])
     node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    model = helper.make_model(helper.make_graph([node], "g", [], [output]))
-    (tmp_path / "g.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "g.onnx").write_bytes(helper.make_model(helper.make_graph([node], "g", [], [output])).SerializeToString())
     assert external_data(tmp_path / "g.onnx") == [name]
 
 

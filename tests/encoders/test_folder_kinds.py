@@ -66,8 +66,7 @@ def test_vectors_are_those_of_the_library(tmp_path, name):
 @pytest.mark.parametrize(("rope", "kind"), [("linear", "transformers"), ("dynamic", "sentence-transformers")])
 def test_positions_that_turn_by_a_texts_length_are_the_librarys(tmp_path, rope, kind):
     """Beyond the model's positions, a longer text in a batch would turn those of all."""
-    turned = {"rope_type": rope, "factor": 2.0, "rope_theta": 1e4}
-    folder = transformer(tmp_path / "f", "llama", rope_parameters=turned)
+    folder = transformer(tmp_path / "f", "llama", rope_parameters={"rope_type": rope, "factor": 2.0, "rope_theta": 1e4})
     assert ours(declare(folder, pooling("mean", width=32), limit=500)).spec.kind == kind
     declare(folder, pooling("mean", width=32), limit=64)
     short = ours(folder)
@@ -178,8 +177,7 @@ def equal(place, options, **encode):
     ("native", "truncated", True, {"normalize": True}, {"normalize_embeddings": True}),
     ("library", "default prompt", False, {"prompt": "red : "}, {"prompt": "red : "}),
     ("native", "default prompt", False, {"prompt": ""}, {"prompt": ""}),
-    ("native", "default prompt", False, {"prompt": "name:document"}, {"prompt_name": "document"}),
-])
+    ("native", "default prompt", False, {"prompt": "name:document"}, {"prompt_name": "document"})])
 def test_an_option_is_the_argument_of_encode(folder, runner, stored, unit, options, encode):
     place = folder(runner, stored, unit)
     changed, plain = equal(place, options, **encode), ours(place)
@@ -195,8 +193,7 @@ def test_stored_normalisation_can_be_switched_off(folder, runner):
 
 
 def test_the_tokens_of_an_asked_prompt_are_left_out_where_the_folder_says_so(folder):
-    place = folder("native", "default prompt", False, False)
-    equal(place, {"prompt": "name:document"}, prompt_name="document")
+    equal(folder("native", "default prompt", False, False), {"prompt": "name:document"}, prompt_name="document")
 
 
 @pytest.mark.parametrize(("runner", "tokens"), [("native", 70), ("library", 5)])

@@ -148,8 +148,7 @@ def test_the_library_s_evaluators_find_the_same(tmp_path):
     evaluators = [
         evaluation.EmbeddingSimilarityEvaluator(TEXTS[:20], TEXTS[20:40], scores, truncate_dim=8),
         evaluation.InformationRetrievalEvaluator(queries, corpus, {f"q{i}": {f"d{i + 5}", f"d{i + 11}"} for i in range(5)}),
-        evaluation.BinaryClassificationEvaluator(TEXTS[:20], TEXTS[20:40], [0, 1] * 10),
-    ]
+        evaluation.BinaryClassificationEvaluator(TEXTS[:20], TEXTS[20:40], [0, 1] * 10)]
     for evaluator in evaluators:
         result, expected = (evaluator(model) for model in models)
         assert len(expected) > 0 and result == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -166,8 +165,7 @@ def in_memory(folder):
 
 @pytest.mark.parametrize(("family", "pooler", "options"), [
     ("bert", "cls+dense", {"max_length": 9, "normalize": True, "truncate_dim": 7}),
-    ("roberta", "mask", {"template": "{} means [MASK] .", "full_stop": True}),
-])
+    ("roberta", "mask", {"template": "{} means [MASK] .", "full_stop": True})])
 def test_a_model_with_its_tokenizer_is_the_folder_that_it_was_saved_to(tmp_path, capfd, family, pooler, options):
     folder = build(tmp_path / "model", family)
     pair = in_memory(folder)
@@ -230,8 +228,7 @@ def test_an_encoder_of_mteb_is_measured_as_what_is_in_it(tmp_path):
         from mteb.types import PromptType
 
         theirs = SentenceTransformerEncoderWrapper(
-            library.SentenceTransformer(str(folder), device="cpu", local_files_only=True), "org/it"
-        )
+            library.SentenceTransformer(str(folder), device="cpu", local_files_only=True), "org/it")
         encoder, adapter = load_encoder(theirs, fingerprint="1"), MtebEncoder(Embed(load_encoder(folder, device="cpu")))
         about = {"hf_split": "test", "hf_subset": "default", "task_metadata": STSBenchmarkSTS.metadata}
         np.testing.assert_allclose(encoder.encode(TEXTS), adapter.encode([{"text": TEXTS}], **about), atol=2e-6)

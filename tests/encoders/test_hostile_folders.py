@@ -102,8 +102,7 @@ MARKS = "\u2026\u2025\u22ef\ufe19\u0eaf\u0e2f\u1801\u2e31"
 @pytest.mark.parametrize("steps", [
     [(mark, f" {mark} ") for mark in MARKS],  # none finds what another wrote
     [(mark, "..") for mark in MARKS] + [(".", "aa"), ("a", "bbb")],
-    [({"Regex": "|".join(f"q{i}q" for i in range(400))}, "q")],
-])
+    [({"Regex": "|".join(f"q{i}q" for i in range(400))}, "q")]])
 def test_only_replacements_that_find_what_others_wrote_make_a_text_long(tmp_path, steps):
     """Such ones are in tests/refusals/model-folders.yaml."""
     normalizers = [{"type": "Replace", "pattern": old if isinstance(old, dict) else {"String": old}, "content": new}

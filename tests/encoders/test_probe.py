@@ -184,8 +184,7 @@ def test_training_goes_on_as_if_nothing_had_been_encoded(tmp_path):
         for _ in range(3):
             batch = handed.tokenizer(TEXTS[:4], padding=True, truncation=True, max_length=12, return_tensors="pt")
             first = handed.model(batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state[:, 0]
-            loss = handed.dense(first).tanh().pow(2).mean()
-            loss.backward()
+            handed.dense(first).tanh().pow(2).mean().backward()
             if encoder is not None:  # between backward and step: gradients must survive
                 encoder.encode(TEXTS)
             optimiser.step()

@@ -94,8 +94,7 @@ CASES = {
     "mrpc": (TransferProtocol, lambda: classified(folds=1), "mrpc"),
     "regression": (RegressionProtocol, related, "stsb/splits"),
     "entailment": (RegressionProtocol, entailed, "sick-e/splits"), "retrieval": (RetrievalProtocol, ranked, "stsb/test"),
-    "several": (RetrievalProtocol, lambda: ranked(several=3), "own:x"), "geometry": (GeometryProtocol, shaped, "stsb/test"),
-}
+    "several": (RetrievalProtocol, lambda: ranked(several=3), "own:x"), "geometry": (GeometryProtocol, shaped, "stsb/test")}
 WITHOUT = {"uniformity", "anisotropy", "explained by first", "effective rank", "dev spearman", "dev accuracy"}
 BY_FORMULA = {"accuracy", "f1", "mse"}  # Wilson's interval in the row, or none
 

@@ -49,8 +49,7 @@ def make(**changes):
         "observations": form.Observed(sha256=observations_digest(SEEN)),
         "counts": {"zero_vectors": 0, "truncated": 0},
         "scores": [form.ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
-        "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
-    }
+        "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]}}
     return form.Record(**{**parts, **changes})
 
 

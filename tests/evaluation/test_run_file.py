@@ -72,8 +72,7 @@ WHOLE = {
     "missing": lambda name: lambda table: table.drop_columns([name]),
     "twice": lambda name: lambda table: table.append_column(name, table.column(name)),
     "numbers": lambda name: column(name, [1, 2]),
-    "lists of texts": lambda name: column(name, [["a sentence"], ["a sentence"]]),
-}
+    "lists of texts": lambda name: column(name, [["a sentence"], ["a sentence"]])}
 
 
 @pytest.mark.parametrize("damage", WHOLE)
@@ -137,8 +136,7 @@ ARRAYS = {
     "missing": lambda seen: seen.arrays.pop("similarity"),
     "no names": lambda seen: seen.names.pop("subsets"),
     "short gold": lambda seen: seen.arrays.update(gold=seen.arrays["gold"][:-1]),
-    "NaN": lambda seen: seen.arrays["similarity"].fill(np.nan),
-}
+    "NaN": lambda seen: seen.arrays["similarity"].fill(np.nan)}
 
 
 @pytest.mark.parametrize("damage", ARRAYS)

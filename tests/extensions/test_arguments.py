@@ -28,8 +28,7 @@ def test_options_of_encoders_are_typed_as_arguments_and_editors_see_every_protoc
     (stsbench.encode, (EncoderOptions, StoreOptions, ProcessOptions), None),
     (stsbench.neighbours, (EncoderOptions, CacheOptions, NearestOptions), None),
     (stsbench.fit, (EncoderOptions, CacheOptions), {"post", "data", "output", "settings"}),
-    (stsbench.parity, (ParityOptions,), None), (measure_variants, (VariantOptions,), None),
-])
+    (stsbench.parity, (ParityOptions,), None), (measure_variants, (VariantOptions,), None)])
 def test_names_and_defaults_are_those_of_the_options(function, groups, of_its_own):
     expected = {entry.name: entry.default for group in groups for entry in fields(group) if entry.name != "model"}
     parameters = signature(function).parameters
@@ -39,8 +38,7 @@ def test_names_and_defaults_are_those_of_the_options(function, groups, of_its_ow
 
 
 @pytest.mark.parametrize(("command", "function", "renamed"), [
-    (run, stsbench.run_plan, {"plan_file": "plan"}), (sweep, stsbench.sweep, {"sets": "settings"}),
-])
+    (run, stsbench.run_plan, {"plan_file": "plan"}), (sweep, stsbench.sweep, {"sets": "settings"})])
 def test_every_option_of_a_command_is_a_keyword(command, function, renamed):
     options = {renamed.get(option.name, option.name): option for option in command.params}
     keywords = signature(function).parameters

@@ -76,8 +76,7 @@ def library_model(folder, pooler="mean"):
 
 
 def features(method, texts):
-    ids = {"input_ids": method.backbone.tokenise(list(texts))}
-    return dict(method.backbone.tokenizer.pad(ids, return_tensors="pt"))
+    return dict(method.backbone.tokenizer.pad({"input_ids": method.backbone.tokenise(list(texts))}, return_tensors="pt"))
 
 
 def test_the_library_s_pairs_have_its_loss_and_its_gradients(folder):
@@ -239,11 +238,10 @@ def test_an_encoder_that_was_changed_in_memory_keeps_its_values(masked_lms):
 
 def test_words_are_those_of_the_penn_treebank():
     for text, words in (
-        ("He didn't pay $1,000 (or 3.5 %): \"Why?\"", "He did n't pay $ 1,000 ( or 3.5 % ) : \" Why ? \""),
-        ("Mr. Reed's well-known cats' bowl, U.S. made...", "Mr. Reed 's well-known cats ' bowl , U.S. made ..."),
-        ("It's 'fine', they'll say -- at 10:30.", "It 's ' fine ' , they 'll say -- at 10:30 ."),
-        ("", ""), ("  \t", ""), ("Öl, ça va?", "Öl , ça va ?"), ("...", "..."), ("a", "a"),
-    ):
+            ("He didn't pay $1,000 (or 3.5 %): \"Why?\"", "He did n't pay $ 1,000 ( or 3.5 % ) : \" Why ? \""),
+            ("Mr. Reed's well-known cats' bowl, U.S. made...", "Mr. Reed 's well-known cats ' bowl , U.S. made ..."),
+            ("It's 'fine', they'll say -- at 10:30.", "It 's ' fine ' , they 'll say -- at 10:30 ."), ("", ""), ("  \t", ""),
+            ("Öl, ça va?", "Öl , ça va ?"), ("...", "..."), ("a", "a")):
         assert [piece.text for piece in pieces(text)] == words.split()
 
 

@@ -64,8 +64,7 @@ def batch_for(method, data, labelled=None, padding=3):
 
     def batch_of_rows(views, texts):
         rows = rows_of(method.backbone.folder, texts)
-        shares = Shares((len(rows),))
-        return to_batch(views(rows, np.random.default_rng(0)), shares, tok.pad_token_id, torch.device("cpu"))
+        return to_batch(views(rows, np.random.default_rng(0)), Shares((len(rows),)), tok.pad_token_id, torch.device("cpu"))
 
     batch = batch_of_rows(method.labelled_views if labelled_only else method.views, data)
     batch.labelled_only = labelled_only
@@ -167,8 +166,7 @@ class Oracle:
     ("joint", "roberta", PLAIN, None, "auto", {"module": "lora", "views": "same", "joint_trains": "module"}),
     ("joint", "roberta", PLAIN, SHORT, "packed", {"aux_weight": 1e-3, "denoise_start": "zero", "denoise_offset": 8}),
     ("joint", "roberta", TRIPLETS, NLI, "padded", {"view": "given", "aux_weight": 0.5, **VARIANTS[1]}),
-    ("joint", "bert", TRIPLETS, NLI, "auto", {"view": "given", "aux_weight": 0.5, **VARIANTS[2]}),
-])
+    ("joint", "bert", TRIPLETS, NLI, "auto", {"view": "given", "aux_weight": 0.5, **VARIANTS[2]})])
 def test_losses_and_gradients_are_those_of_the_equations(masked_lms, stage, family, data, labelled, engine, options):
     """The template alone runs under the view's own module, too, and is never taken off labelled rows."""
     method = diffaug(masked_lms, family, stage=stage, engine=engine, **options)
@@ -232,8 +230,7 @@ def near(vectors, expected):
 
 @pytest.mark.parametrize(("options", "slots"), [  # plain keys and values, without the network that made them
     ({"at_test": "both"}, [4]), ({"at_test": "average"}, [2, 2]), ({"at_test": "second"}, [2]), (VARIANTS[1], []),
-    ({**VARIANTS[2], "at_test": "first"}, []),
-], ids=str)
+    ({**VARIANTS[2], "at_test": "first"}, [])], ids=str)
 def test_the_encoder_of_the_test_is_that_of_the_equations(masked_lms, options, slots):
     """And leaves the method as it was. Its export: test_method_contract.py, tests/training/runs/test_prompt_export.py."""
     method, read = diffaug(masked_lms, "roberta", dropout=0.1, **options), [*TEXTS[:4], TEXTS[9]]

@@ -213,8 +213,7 @@ def check(method, rows, naive, *, seed=0):
     ("documents", {"sentence": "same+next", "operators": ["insert", "replace", "delete"], **EDITS}),
     ("quadruples", {"view": "given", "operators": ["replace", "delete"], **EDITS}),
     ("documents", {"task": "corrective_lm", "sentence": "next", "rtd_mean": MEANS[2]}),
-    ("plain", {"task": "corrective_lm", "replace": "masked", "contrastive": False}),
-], ids=str)
+    ("plain", {"task": "corrective_lm", "replace": "masked", "contrastive": False})], ids=str)
 def test_the_loss_of_detection_and_correction(folder, generator, robertas, data, options):
     folder, generator = robertas if data == "roberta" else (folder, generator)
     method = diffcse(folder, generator, **options)

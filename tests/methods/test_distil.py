@@ -60,8 +60,7 @@ def test_rows_of_similarities_of_two_weighted_teachers(folder, objective, kind, 
     how = {"objective": objective, "loss": kind, "student_temperature": 0.3, "teacher_temperature": tau}
     method = ready(folder, teachers=[teacher(folder, weight=0.5), {**WORDS, "weight": 1.5}], **how)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN), more_padding=3))
-    target = naive_teacher(folder, TEXTS, TEXTS, "cls")
-    expected = losses.distil(means(folder, TEXTS), target, **how)
+    expected = losses.distil(means(folder, TEXTS), naive_teacher(folder, TEXTS, TEXTS, "cls"), **how)
     # A teacher's vectors are float32, and not the same to the last bit on every processor.
     assert terms[objective].value.item() == pytest.approx(expected.item(), rel=1e-6)
     assert terms[objective].count == len(TEXTS)
@@ -78,8 +77,7 @@ def test_a_teacher_s_vector_that_is_not_finite_is_refused_where_it_enters():
 
 
 def test_components_are_scikit_learn_s_to_the_last_digits():
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(5000, 24)) @ np.diag(np.linspace(3, 1, 24)) + 5
+    vectors = np.random.default_rng(0).normal(size=(5000, 24)) @ np.diag(np.linspace(3, 1, 24)) + 5
     mean, components = principal_components(vectors, 10)
     pca = decomposition.PCA(10, svd_solver="full").fit(vectors)
     assert np.abs(mean - pca.mean_).max() < 1e-12 and np.abs(components - pca.components_).max() < 1e-8
@@ -125,8 +123,7 @@ def teachers(folder):
 @pytest.mark.parametrize(("data", "options", "own"), [
     (PLAIN, {"self_column": "out"}, False), (TRIPLETS, {"view": "given", "loss": "listnet"}, False),
     (PLAIN, {"loss": "listnet", "self_column": "in", "student_temperature": 0.3, "teacher_temperature": 0.2,
-             "temperature": 0.2}, True),
-])
+             "temperature": 0.2}, True)])
 def test_every_term_is_that_of_the_equations(folder, data, options, own):
     method = make(RankCSE, folder, {"teachers": teachers(folder), **options})
     terms = method(batch_of(method, MemoryRows(folder, data), more_padding=3))
@@ -151,8 +148,7 @@ def test_any_contrastive_method_with_the_section_ranking_has_the_same_terms(fold
         method = make(SimCSE if ranked else RankCSE, folder, {} if ranked else ranking, dropout=0.1)
         objective = FurtherTerms(method, method, RankingOptions(**ranking), None) if ranked else method
         torch.manual_seed(5)
-        batch = to_batch(objective.views(rows, np.random.default_rng(0)), Shares((5,)), 0, torch.device("cpu"))
-        terms = objective(batch)
+        terms = objective(to_batch(objective.views(rows, np.random.default_rng(0)), Shares((5,)), 0, torch.device("cpu")))
         values.append({name: (term.value.item(), term.weight, term.count) for name, term in terms.items()})
         values[-1]["gradient"] = torch.autograd.grad(total(terms), next(method.backbone.parameters()))[0].tolist()
     assert values[0] == values[1]

@@ -119,8 +119,7 @@ def test_loss_vectors_and_gradients_are_those_of_a_loop(folder):
     losses = []
     for ids, labels, mask in zip(batch.ids, batch.extra["mlm_labels"], batch.mask, strict=True):
         states, logits = read(ids[: int(mask.sum())])
-        vector = backbone.pooled(ids[None], mask[None])
-        assert torch.allclose(vector[0], states.mean(0), atol=1e-6)
+        assert torch.allclose(backbone.pooled(ids[None], mask[None])[0], states.mean(0), atol=1e-6)
         losses += [-logits[at - 1].log_softmax(0)[label] for at, label in enumerate(labels) if label != IGNORED and at]
         assert labels[0] == IGNORED
     expected = sum(losses) / len(losses)
@@ -161,12 +160,10 @@ def test_both_steps_from_a_causal_model_to_an_encoder(folder, tmp_path):
               "training.learning_rate": 0.01, "backbone.max_length": 16, "precision": "float32", "checkpoint_every": 1}
     start = str(folder)
     for method in ("mlm", "simcse"):
-        changed = {**values, "backbone.model": start}
-        sets = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
+        sets = [f"{key}={json.dumps(value)}" for key, value in {**values, "backbone.model": start}.items()]
         train(load_recipe(method, "llm2vec-llama-2-7b-chat", sets), tmp_path / method, tmp_path)
         start = str(tmp_path / method / "best")
-    config = json.loads((tmp_path / "simcse" / "best" / "config.json").read_text("utf-8"))
-    assert config["is_causal"] is False
+    assert json.loads((tmp_path / "simcse" / "best" / "config.json").read_text("utf-8"))["is_causal"] is False
     vectors = load_encoder(start, device="cpu").encode(TEXTS)
     assert np.abs(SentenceTransformer(start, device="cpu").encode(TEXTS) - vectors).max() < 1e-5
     before, after = (load_file(place / "model.safetensors") for place in (folder, tmp_path / "mlm" / "best"))
@@ -211,8 +208,7 @@ def test_loss_and_gradients_are_those_of_a_loop(folder):
 
     def vector(text):
         cut = words.decode(words(text, add_special_tokens=False)["input_ids"][:CUT])
-        ids = torch.tensor([words(TEMPLATE.replace("{}", cut))["input_ids"]])
-        return plain(input_ids=ids).last_hidden_state[0, -1]
+        return plain(input_ids=torch.tensor([words(TEMPLATE.replace("{}", cut))["input_ids"]])).last_hidden_state[0, -1]
 
     expected = info_nce(*(torch.stack([vector(text) for text in texts]) for texts in ROWS.values()))
     check(method, batch_of(method, MemoryRows(folder, ROWS)), expected, plain)

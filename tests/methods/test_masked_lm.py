@@ -23,8 +23,7 @@ from stsbench.training.modules.edits import mask_tokens
 
 TEXTS = [
     "the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue",
-    "the dog runs with a cat", "red food", "a man sleeps in the big park .", "the woman plays", "a big blue dog eats food",
-]
+    "the dog runs with a cat", "red food", "a man sleeps in the big park .", "the woman plays", "a big blue dog eats food"]
 DOCUMENTS = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
 PAIRED = [0, 1, 2, 4, 5, 7, 8]  # rows that another one follows
 FIRST, NEXT = ([TEXTS[row + by] for row in PAIRED] for by in (0, 1))
@@ -72,8 +71,7 @@ def naive_losses(folder, pooler, method, sources, masked, labels):
 @pytest.mark.parametrize(("family", "pooler", "options"), [
     ("bert", "mean", {}), ("roberta", "mean", {"both_directions": True, "probability": 0.4, "vectors": 3}),
     ("bert", "max", {"both_directions": True, "vectors": 0}),
-    ("roberta", "cls", {"sentence": "same", "vectors": 3, "masked": 0.0, "random": 0.5}),
-], ids=str)
+    ("roberta", "cls", {"sentence": "same", "vectors": 3, "masked": 0.0, "random": 0.5})], ids=str)
 def test_loss_and_gradients_are_those_of_single_texts_in_either_engine(masked_lms, family, pooler, options):
     folder = masked_lms[family]
     method, rows = cmlm(folder, pooler, **options), documents(folder)
@@ -279,8 +277,7 @@ def declutr(folder, pooler="mean", **options):
 
 
 @pytest.mark.parametrize("options", [
-    {"anchors": 1, "positives": 3, "temperature": 0.5}, {"spans": "retokenised", "contrastive_weight": 0.25},
-], ids=str)
+    {"anchors": 1, "positives": 3, "temperature": 0.5}, {"spans": "retokenised", "contrastive_weight": 0.25}], ids=str)
 def test_both_terms_are_those_of_the_spans_read_one_by_one(folder, options):
     method, rows = declutr(folder, mlm_probability=0.4, **options), long_documents(folder)
     anchors, positives = method.options.anchors, method.options.positives

@@ -34,7 +34,6 @@ DROPOUT = {"backbone.dropout": 0.1}
 # Their terms are those of their own tests, and they have no state that another run of the method has not.
 VARIANTS = {"simcse", "simcse-given", "simcse-lora", "diffaug", "sbert-triplet", "promptbert", "ct-in-batch", "pcl",
             "diffcse"}
-NAMES = [name for name in [*RUNS, *INSTALLED] if name not in VARIANTS]
 # What is made before a stage or between two of its steps: a classifier, components, counts of the text and a mean of the
 # weights, the encoder that is kept. What stands in a method's state dictionary: test_terms.py.
 RESUMED = ["simcse-semi", "distil", "sarcse", "ct"]
@@ -49,8 +48,7 @@ TOGETHER = ["simcse-semi", "simcse-chunked", "simcse-wrapped", "esimcse", "diffc
 STAGES = {  # name -> stage -> the terms of its loss
     "simcse-semi": {"sup": {"nli"}, "main": {"contrastive", "nli"}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
     "diffaug-lora": {"prefix": {"nli"}, "joint": {"contrastive", "nli"}},
-    "consert": {"joint": {"contrastive", "nli"}, "unsup": {"contrastive"}},
-}
+    "consert": {"joint": {"contrastive", "nli"}, "unsup": {"contrastive"}}}
 TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
@@ -95,14 +93,13 @@ def whole(place, request):
     ("simcse", "negative2 negative label anchor positive", "anchor positive negative negative2", {"view": "given"}),
     ("sarcse", "negative positive anchor", "anchor positive negative", {"view": "given"}),
     ("mirror-bert", "sentence", "sentence", {}), ("mirror-bert", "anchor positive negative", "anchor positive", {}),
-    ("mlm", "label sentence", "sentence", {}), ("mlm", "positive anchor", "anchor", {}),
-])
+    ("mlm", "label sentence", "sentence", {}), ("mlm", "positive anchor", "anchor", {})])
 def test_of_the_data_s_columns_those_that_the_loss_compares_are_used_in_its_order(method, columns, used, options):
     """What is refused: tests/refusals/method-options.yaml."""
     assert roles(method, *columns.split(), **options) == tuple(used.split())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in [*RUNS, *INSTALLED] if name not in VARIANTS])
 def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
     logged = {}
     for line in log_of(whole(name)):
@@ -197,8 +194,7 @@ READ = {"diffcse-rtd": "options.generator", "simcse-wrapped": "guide.model"}
 def test_a_model_that_has_changed_since_is_no_resumption(place, tmp_path, name):
     """The path is the recipe's, and the weights are others."""
     other = shutil.copytree(place / "model", tmp_path / "other")
-    file = other / "model.safetensors"
-    recipe = recipe_of(place, name, **{READ[name]: str(other)})
+    file, recipe = other / "model.safetensors", recipe_of(place, name, **{READ[name]: str(other)})
     with pytest.raises(Stopped):
         train(recipe, tmp_path / "run", place, callback=StopAt(2))
     changed = bytearray(file.read_bytes())

@@ -70,8 +70,7 @@ def folders(tmp_path_factory):
     ("bert", "padded", {"layer_pooling": "sum", "last_layer": 1, "guide": "trained"}),
     ("bert", "packed", {"objective": "sg", "temperature": 0.01}), ("roberta", "padded", {"objective": "opt2"}),
     ("bert", "padded", {"objective": "opt1", "first_layer": 1}),
-    ("bert", "packed", {"objective": "opt2", "skip_negative": True, "guide": "trained"}),
-], ids=str)
+    ("bert", "packed", {"objective": "opt2", "skip_negative": True, "guide": "trained"})], ids=str)
 def test_loss_and_gradients_are_those_of_single_texts(folders, family, engine, options):
     folder = folders[family]
     method = sgopt(folder, **{"temperature": 0.05, **options})
@@ -168,8 +167,7 @@ def test_the_released_codes_padding(encoders):
     the longest text, unless that is as long as may be. The mean leaves them out."""
     folder = encoders["bert"]
     method = isbert(folder, "none", padding="states")
-    views = method.views(rows(folder), np.random.default_rng(0))
-    assert views.one_length and method.backbone.engine == "padded"
+    assert method.views(rows(folder), np.random.default_rng(0)).one_length and method.backbone.engine == "padded"
     short = [text for text, row in zip(SENTENCES, tokens(folder, SENTENCES), strict=True) if len(row) < LIMIT - 1]
     for texts, more in ((SENTENCES, 0), (short, 1)):
         batch = batch_of(method, rows(folder, texts))

@@ -53,8 +53,7 @@ def test_the_options_of_every_recipe_go_together_and_fit_its_data(method):
         if find_spec(checks) and hasattr(module := import_module(checks), "check_options"):
             module.check_options(plan.options)
         assert set(shipped.stages) <= set(plan.stages), name
-        uses = {plan.labelled(stage) for stage in plan.stages}
-        assert (shipped.labelled is not None) == (uses != {"none"}), name
+        assert (shipped.labelled is not None) == ({plan.labelled(stage) for stage in plan.stages} != {"none"}), name
         assert shipped.training.batch_size % plan.needs.group_size == 0, name
         if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
             given = tuple(shipped.data.columns) or ("sentence",)
@@ -85,8 +84,7 @@ IN_TEXT = {  # scores outside the tables of the board: ConSERT's figure, Table 6
         "nli-bert-base": 80.78, "nli-bert-base-max": 79.07, "nli-bert-base-cls": 79.80, "stsb-bert-base": 87.44,
         "stsb-bert-base-max": 69.92, "stsb-bert-base-cls": 86.62, "nli-bert-base-u-v": 66.04,
         "nli-bert-base-difference": 69.78, "nli-bert-base-product": 70.54, "nli-bert-base-difference-product": 78.37,
-        "nli-bert-base-u-v-product": 77.44, "nli-bert-base-u-v-difference-product": 80.44}.items()},
-}
+        "nli-bert-base-u-v-product": 77.44, "nli-bert-base-u-v-difference-product": 80.44}.items()}}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -130,8 +128,7 @@ def test_the_rows_of_a_paper_are_trained_by_recipes():
 OTHER_MEANS = {
     ("promptbert", "unsup-promptbert-base", 78.54): 78.52, ("sbert", "nli-bert-base", 74.89): 74.86,
     ("consert", "joint-bert-large", 79.44): 79.45, ("consert", "unsup-bert-large-released", 76.45): 76.44,
-    ("mirror-bert", "bert-base", 74.4): 74.386,
-}
+    ("mirror-bert", "bert-base", 74.4): 74.386}
 
 
 def test_a_printed_average_is_the_mean_of_its_scores_and_stands_in_the_card():
@@ -160,8 +157,7 @@ FIT = {**TRAINER, "warmup": 0.1, "weight_decay": 0.01, "epsilon": 1e-6, "adam": 
 FORKS = {  # of SimCSE's code, which trains by transformers' Trainer; of sentence-transformers' `fit`
     **dict.fromkeys(("diffaug", "diffcse", "esimcse", "infocse", "pcl", "promptbert", "rankcse", "sarcse", "simcse", "sncse",
                      "whitenedcse"), TRAINER),
-    "consert": FIT, "sbert": FIT, "distil": {**FIT, "warmup": 1000}, "is-bert": {**FIT, "epsilon": 1e-7},
-}
+    "consert": FIT, "sbert": FIT, "distil": {**FIT, "warmup": 1000}, "is-bert": {**FIT, "epsilon": 1e-7}}
 
 
 @pytest.mark.parametrize("method", FORKS)

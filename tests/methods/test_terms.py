@@ -121,8 +121,7 @@ def test_a_masked_lm_head_that_the_checkpoint_lacks_is_said_to_be_new(folder, en
 
 @pytest.mark.parametrize(("method", "options"), [
     ("mlm", {"probability": 1e-9}), ("cmlm", {"probability": 1e-9, "sentence": "same"}),
-    ("diffcse", {"task": "conditional_mlm", "mask_ratio": 1e-9, "generator": None}),
-])
+    ("diffcse", {"task": "conditional_mlm", "mask_ratio": 1e-9, "generator": None})])
 def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folder, method, options):
     method = make(load_method(method), folder, options)
     terms = method(batch_of(method, MemoryRows(folder, PLAIN)))
@@ -231,13 +230,12 @@ EFFECTS = [
     ("sbert, nli", {"bias": True}), ("sbert, nli", {"classifier_init": "truncated_normal"}),
     ("sbert, nli", {"test_pooler": "first_last:layer1"}), ("angle, triplets", {"cln_weight": 0.5}),
     ("angle, triplets", {"cosine_scale": 3.0}), ("angle, triplets", {"angle_scale": 3.0}),
-    ("angle, triplets", {"test_pooler": "mean"}),
-    ("whitenedcse", {"views": 2}), ("whitenedcse", {"reduce": "mean"}), ("whitenedcse", {"groups": 2}),
-    ("whitenedcse", {"eps": 0.3}), ("whitenedcse", {"detach_matrix": False}), ("whitenedcse", {"repeat": {"rate": 0.5}}),
-    ("diffcse, edits", {"detach": True}), ("diffcse, edits", {"replacement": "sampling"}),
-    ("consert", {"contrastive_weight": 0.3}), ("consert", {"test_pooler": "cls"}),
-    ("sncse", {"head": "mlp"}), ("sg-opt", {"freeze_embeddings": False}), ("sg-opt", {"reference_dropout": True}),
-]
+    ("angle, triplets", {"test_pooler": "mean"}), ("whitenedcse", {"views": 2}), ("whitenedcse", {"reduce": "mean"}),
+    ("whitenedcse", {"groups": 2}), ("whitenedcse", {"eps": 0.3}), ("whitenedcse", {"detach_matrix": False}),
+    ("whitenedcse", {"repeat": {"rate": 0.5}}), ("diffcse, edits", {"detach": True}),
+    ("diffcse, edits", {"replacement": "sampling"}), ("consert", {"contrastive_weight": 0.3}),
+    ("consert", {"test_pooler": "cls"}), ("sncse", {"head": "mlp"}), ("sg-opt", {"freeze_embeddings": False}),
+    ("sg-opt", {"reference_dropout": True})]
 
 
 def test_every_option_has_an_effect_on_the_loss_its_gradients_or_the_tested_encoder(folder):
@@ -292,8 +290,7 @@ def test_with_the_state_of_another_a_method_goes_on_as_that_one(folder, case):
     ("diffcse", {"generator": None}, ["changer."], ["auxiliary.", "projector."], True),
     ("esimcse", {"queue": {"size": 4, "momentum": 0.9, "start": "copy"}}, ["queue."], ["backbone.", "head."], False),
     ("diffaug", {"template": "the man : {} means [MASK] .", "prefix_length": 2, "joint_trains": "model"},
-     ["modules_of_views."], ["backbone."], True),
-])
+     ["modules_of_views."], ["backbone."], True)])
 def test_nothing_frozen_takes_a_gradient_and_everything_else_does(folder, method, options, frozen, trained, drops):
     method = make(load_method(method), folder, options, dropout=0.3, pooler="mask" if "template" in options else "cls")
     method.start_stage(type(method.options).stages[-1])
@@ -321,8 +318,7 @@ WHITENED = {"groups": 8, "eps": 0.2}
     ("consert", {"setting": "sup"}, False),
     ("consert", {"setting": "joint", "joint_views": ("none", "none"), "joint_rates": (None, None)}, True),
     ("mirror-bert", {"span_chars": 0}, True), ("mirror-bert", {"span_chars": 0, "drophead": 0.1}, False),
-    ("mirror-bert", {}, False), ("whitenedcse", {"repeat": {"rate": 0.6}}, False),
-])
+    ("mirror-bert", {}, False), ("whitenedcse", {"repeat": {"rate": 0.6}}, False)])
 def test_dropout_is_needed_where_the_views_are_one_text_twice(method, options, needed):
     kind = load_method(method)
     assert kind.needs(kind.Options(**options)).dropout == needed

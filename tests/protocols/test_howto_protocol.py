@@ -90,8 +90,7 @@ BEFORE = {  # what is replaced on the page, by what, the line that the command e
     "no arrays": ("    arrays: ClassVar", "    others: ClassVar", f"{CLASS} does not declare its arrays: set arrays to a"),
     "kind": ('Array("float", "n", shared', 'Array("f", "n", shared', r"the protocol 'sts-top' .*kind must be one of "),
     "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
-              f"{CLASS}: tasks must return a dict, task -> id of its set, not list"),
-}
+              f"{CLASS}: tasks must return a dict, task -> id of its set, not list")}
 AFTER = {  # the same, the reason of the failure
     "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:35\): AttributeError: .*'golden'"),
     "dict": ("return Observations(", "return dict(", rf"{CLASS}: observe must return Observations\(arrays\), not dict"),
@@ -105,8 +104,7 @@ AFTER = {  # the same, the reason of the failure
                    f"{CLASS} declares no metric 'gold', only gold of the top"),
     "rows": ("return [self.row(", "return [0, self.row(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
     "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
-                  r"TopProtocol.summarise failed \(sts_top.py:34\): KeyError: 'Avg'"),
-}
+                  r"TopProtocol.summarise failed \(sts_top.py:34\): KeyError: 'Avg'")}
 
 
 def change(folder, before, after):

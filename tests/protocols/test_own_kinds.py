@@ -133,13 +133,11 @@ VARIANTS = {
     "a.csv": "sentence1;sentence2;score\na;b;1\nc, d;e;2\n",
     "b.csv": "sentence1\tsentence2\tscore\na\tb\t1\nc, d\te\t2\n",
     "c.tsv": "sentence1,sentence2,score\na,b,1\n\"c, d\",e,2\n",
-    "d.csv": "a,b,1\n\"c, d\",e,2\n",
-    "e.tsv": "a\tb\t1\nc, d\te\t2\n",
+    "d.csv": "a,b,1\n\"c, d\",e,2\n", "e.tsv": "a\tb\t1\nc, d\te\t2\n",
     "f.csv": "label,text1,text2\n1,a,b\n2,\"c, d\",e\n",
     "g.csv": "Sent_1|Sent_2|Similarity\na|b|1\nc, d|e|2\n",
     "h.jsonl": '{"sentence_A": "a", "sentence_B": "b", "relatedness_score": 1}\n'
-               '{"sentence_A": "c, d", "sentence_B": "e", "relatedness_score": 2}',
-}
+               '{"sentence_A": "c, d", "sentence_B": "e", "relatedness_score": 2}'}
 
 
 def test_usual_delimiters_names_and_formats_hold_one_set():

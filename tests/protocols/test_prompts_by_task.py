@@ -49,8 +49,7 @@ FOLDERS = {
     "a default": lambda folder: bert(
         folder, prompts={"other": "red apple : ", "passage": "a girl : "}, default_prompt_name="other"),
     "a router": lambda folder: router(folder, settings={}),
-    "a router with prompts": lambda folder: router(folder, settings={"prompts": {"STS": "two dogs ", **SIDES}}),
-}
+    "a router with prompts": lambda folder: router(folder, settings={"prompts": {"STS": "two dogs ", **SIDES}})}
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +84,7 @@ def in_mteb(model):
         split = RetrievalSplitData(
             queries=Dataset.from_list([{"id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]),
             corpus=Dataset.from_list([{"id": f"d{i}", "title": "", "text": text} for i, text in enumerate(CORPUS)]),
-            relevant_docs={f"q{i}": {f"d{j}": 1 for j in these} for i, these in enumerate(RELEVANT)}, top_ranked=None,
-        )
+            relevant_docs={f"q{i}": {f"d{j}": 1 for j in these} for i, these in enumerate(RELEVANT)}, top_ranked=None)
         find.dataset, find.data_loaded = {"default": dict.fromkeys(find.eval_splits, split)}, True
         find.load_data = lambda *given, **named: None
         scores = {}

@@ -70,8 +70,7 @@ def test_every_protocol_and_task_is_there(everything):
             want |= {(f"{name}:{word}" if word else name, task) for task in protocol.tasks() if task not in kind.on_request}
     assert {(row.protocol, row.task) for row in result.rows if not row.task.startswith("Avg")} == want
     assert {row.protocol for row in result.rows if row.task == "Avg"} == {
-        "sts", "transfer", "transfer:sklearn", "transfer:exact"
-    }
+        "sts", "transfer", "transfer:sklearn", "transfer:exact"}
     assert set(result.left_out) == {"transfer:fast", "retrieval:keep", "retrieval:drop"}
 
 

@@ -59,8 +59,7 @@ OWN = {  # protocol -> writes its file with every item so often
     "triplets:": lambda name, times: table(
         name, ("anchor", "positive", "negative"), [*zip(A, NEAR, C, strict=True)] * times),
     "transfer:exact:": lambda name, times: table(name, ("text", "label"), [*zip(A, LABEL, strict=True)] * times),
-    "retrieval:": queries,
-}
+    "retrieval:": queries}
 
 
 def whole(result):

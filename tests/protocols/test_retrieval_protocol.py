@@ -163,8 +163,7 @@ def test_a_query_itself_is_known_by_its_id_or_else_by_its_text(tmp_path):
         ([("q1", "A title", asked), ("d1", "", "x"), ("d2", "", asked)], ((0,), (), ()),
          "1 by id (the query's own id, BEIR's rule)"),
         ([("d2", "", "x"), ("a", "", "What do dogs like?"), ("b", "What", "do dogs like?"), ("d1", "The", "The weather.")],
-         ((), (1, 2), ()), "2 by text (no corpus text has the query's id)"),
-    ):
+         ((), (1, 2), ()), "2 by text (no corpus text has the query's id)")):
         rows = [json.dumps({"_id": key, "title": title, "text": text}) for key, title, text in corpus]
         write(tmp_path / "mine", {"corpus.jsonl": "\n".join(rows)})
         actual = read_relevance(tmp_path / "mine")
@@ -247,5 +246,4 @@ def test_counts_of_the_real_task():
     merged, kept = from_pairs(data, "merge"), from_pairs(data, "keep")
     assert len(kept.corpus) == 2758 and len(merged.corpus) == 2551
     assert len(merged) == len(kept) == 2 * 97  # the denominators in protocol-retrieval.md
-    copied = sum(kept.corpus.count(text) > 1 for text in kept.queries)
-    assert copied == 39
+    assert sum(kept.corpus.count(text) > 1 for text in kept.queries) == 39

@@ -76,8 +76,7 @@ def encode(weights, ids, positions, change, every=False, heads=HEADS, words=None
             mixed.append(shares / shares.sum(1, keepdim=True) @ value[:, part])
         out = adapted(layer, 0, linear(f"{name}.attention.output.dense", torch.cat(mixed, 1)))
         x = normed(weights, f"{name}.attention.output.LayerNorm", x + out)
-        inner = activate("gelu", linear(f"{name}.intermediate.dense", x))
-        out = adapted(layer, 1, linear(f"{name}.output.dense", inner))
+        out = adapted(layer, 1, linear(f"{name}.output.dense", activate("gelu", linear(f"{name}.intermediate.dense", x))))
         x = normed(weights, f"{name}.output.LayerNorm", x + out)
     return [*read, x] if every else x
 

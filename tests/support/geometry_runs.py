@@ -31,8 +31,7 @@ def pair_set(id="stsb/test", n=60, seed=0):
 
 @cache
 def word_vector(word, shift):
-    seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
-    return np.random.default_rng(seed).normal(shift, 1, 12)
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")).normal(shift, 1, 12)
 
 
 def vectors(texts, shift=0.0):

@@ -81,9 +81,5 @@ def guides_of(rows, blocks):
     numbers = torch.Generator().manual_seed(13 + rows)
     first, *others = (torch.randn(rows, 4, generator=numbers, dtype=torch.float64) for _ in range(blocks))
     guides = [first, *(first + 0.8 * block for block in others)]
-    return guides, cosines_of(guides)
-
-
-def cosines_of(guides):
     a, p, *negatives = (normalize(block, dim=1) for block in guides)
-    return torch.cat([a @ p.T, *(a @ block.T for block in negatives), a @ a.T, p @ p.T], dim=1)
+    return guides, torch.cat([a @ p.T, *(a @ block.T for block in negatives), a @ a.T, p @ p.T], dim=1)

@@ -49,8 +49,7 @@ def run(code, *arguments):
 @functools.cache
 def _server():
     """It ends when this process, which holds the other end of its pipe, does."""
-    command = [sys.executable, "-c", _SERVER]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 # An import of any of the heavy packages fails.

@@ -34,10 +34,8 @@ def by_hand(made, texts, limit=64):
             rows.append({
                 "cls": lambda s=states: s[-1][0, 0],
                 "cls+dense": lambda f=first: torch.tanh(f @ made.dense.weight.T + made.dense.bias),
-                "mean": lambda s=states: s[-1][0].mean(0),
-                "cls_avg": lambda s=states: (s[-1][0, 0] + s[-1][0].mean(0)) / 2,
-                "max": lambda s=states: s[-1][0].max(0).values,
-                "last": lambda s=states: s[-1][0, -1],
+                "mean": lambda s=states: s[-1][0].mean(0), "cls_avg": lambda s=states: (s[-1][0, 0] + s[-1][0].mean(0)) / 2,
+                "max": lambda s=states: s[-1][0].max(0).values, "last": lambda s=states: s[-1][0, -1],
                 "weighted_mean": lambda s=states: np.average(s[-1][0], axis=0, weights=range(1, len(s[-1][0]) + 1)),
                 "first_last:embeddings": lambda s=states: ((s[0] + s[-1]) / 2)[0].mean(0),
                 "first_last:layer1": lambda s=states: ((s[1] + s[-1]) / 2)[0].mean(0),

@@ -96,8 +96,7 @@ def make_place(place):
     (place / "documents.txt").write_text("\n\n".join(documents) + "\n", "utf-8")
     nli_files.triplets(place, 12).rename(place / "triplets.csv")
     nli_files.pairs(place, 12).rename(place / "pairs.tsv")
-    pairs = enumerate(zip(texts[::2], texts[1::2], strict=True))
-    scores = [f"{one}\t{two}\t{number % 6}" for number, (one, two) in pairs]
+    scores = [f"{one}\t{two}\t{number % 6}" for number, (one, two) in enumerate(zip(texts[::2], texts[1::2], strict=True))]
     (place / "scores.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scores]) + "\n", "utf-8")
     dev = place / "data" / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     dev.parent.mkdir(parents=True)

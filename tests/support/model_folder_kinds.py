@@ -11,7 +11,6 @@ from typing import Any
 
 from model_folders import PROMPT, WIDTH, WORDS, adapter, change, declare, dense, normalize, pooling, tokenizer, transformer
 
-LEGACY = "sentence_transformers.models"
 NEW = "sentence_transformers.sentence_transformer.modules"
 
 
@@ -50,7 +49,7 @@ def of(*modules, model=None, **declared):
 kind("pooling lasttoken, prompt left out, padding left, similarity dot", alone=True)(of(
     pooling("lasttoken", include_prompt=False), model=dict(tok=tokenizer(padding_side="left")),
     settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts", "similarity_fn_name": "dot"}))
-kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
+kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), ("sentence_transformers.models.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_sqrt_len_tokens": True, "pooling_mode_cls_token": True,
 })))
 kind("new module paths")(lambda folder: declare(
@@ -99,8 +98,7 @@ def word_embeddings():
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
     torch.manual_seed(2)
-    table = torch.randn(len(WORDS), WIDTH)
-    return WordEmbeddings(WhitespaceTokenizer(WORDS, stop_words=set()), table)
+    return WordEmbeddings(WhitespaceTokenizer(WORDS, stop_words=set()), torch.randn(len(WORDS), WIDTH))
 
 
 @kind("word embeddings and a cnn", alone=True)
@@ -207,8 +205,7 @@ def _(folder):
 
 @kind("adapter alone", options={"pooler": "mean"})
 def _(folder):
-    base = transformer(folder.with_name(folder.name + "-base"))
-    adapter(folder, base)
+    adapter(folder, transformer(folder.with_name(folder.name + "-base")))
     tokenizer(limit=20).save_pretrained(folder)
 
 

@@ -37,9 +37,8 @@ def tokenizer(family="bert", *, ends=True, limit=None, blanks=False, kinds=False
     from transformers import PreTrainedTokenizerFast
 
     first, last, pad = {
-        "roberta": _OFFSET, "xlm-roberta": _OFFSET,
-        "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"), "llama": ("<s>", "</s>", "</s>"),
-        "gpt2": (None, "<|end|>", "<|end|>")}.get(family, ("[CLS]", "[SEP]", "[PAD]"))
+        "roberta": _OFFSET, "xlm-roberta": _OFFSET, "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
+        "llama": ("<s>", "</s>", "</s>"), "gpt2": (None, "<|end|>", "<|end|>")}.get(family, ("[CLS]", "[SEP]", "[PAD]"))
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
     special = [first, pad, last, unknown, mask] if first == "<s>" else [pad, first, last, unknown, mask]
@@ -85,8 +84,7 @@ def _family(family, tok, settings):
         "xlm-roberta": ("XLMRoberta", "XLMRobertaModel", roberta), "t5": ("T5", "T5EncoderModel", t5),
         "t5-whole": ("T5", "T5Model", t5), "longt5": ("LongT5", "LongT5EncoderModel", t5),
         "distilbert": ("DistilBert", "DistilBertModel", distilbert), "qwen3": ("Qwen3", "Qwen3Model", qwen3),
-        "qwen3-lm": ("Qwen3", "Qwen3ForCausalLM", qwen3), "modernbert": ("ModernBert", "ModernBertModel", modernbert),
-    }
+        "qwen3-lm": ("Qwen3", "Qwen3ForCausalLM", qwen3), "modernbert": ("ModernBert", "ModernBertModel", modernbert)}
     if family not in kinds:
         counted = {"max_position_embeddings": POSITIONS + 2} if family == "data2vec" else {}  # from the padding's id on
         return family_model(family, vocab_size=len(tok), pad_token_id=tok.pad_token_id, **ids, **counted, **settings)
@@ -121,8 +119,7 @@ def declare(folder, *modules, limit=LIMIT, settings=None, stored=None, first="",
     config_sentence_transformers.json; stored: further keys of sentence_bert_config.json."""
     entries = []
     if first is not None:
-        kept = {**({} if limit is None else {"max_seq_length": limit}), **(stored or {})}
-        write(folder / first / transformer_file, kept)
+        write(folder / first / transformer_file, {**({} if limit is None else {"max_seq_length": limit}), **(stored or {})})
         entries.append({"path": first, "type": "sentence_transformers.models.Transformer"})
     for module in modules:
         name = module[0].rpartition(".")[2] if isinstance(module, tuple) else type(module).__name__

@@ -17,7 +17,6 @@ WORDS = {  # scripts with and without spaces between words, from the right, with
     "kana": ["ねこ", "いぬ", "いえ", "かわ", "はしる", "ねむる", "みどり", "ちいさい", "ふるい", "ひ"],
     "wide": ["ｃａｔ", "ｄｏｇ", "ｈｏｕｓｅ", "ｒｉｖｅｒ", "ｒｕｎ", "ｏｌｄ", "ｄａｙ"],
 }
-UNSPACED = ("ideographs", "kana")
 PAIRS = 14
 
 
@@ -27,7 +26,7 @@ def rows(seed, task):
     made = []
     for number in range(PAIRS):
         name = list(WORDS)[(seed + number) % len(WORDS)]
-        between = "" if name in UNSPACED else " "
+        between = "" if name in ("ideographs", "kana") else " "
         one, other = (between.join(rng.choice(WORDS[name], size)) for size in rng.integers(2, 7, 2))
         score = round(float(rng.uniform(task.min_score, task.max_score)), 2)
         if task.metadata.name in ("ATEC", "BQ", "LCQMC", "PAWSX"):

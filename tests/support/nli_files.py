@@ -34,5 +34,4 @@ def settings(model, text, labelled, procedure="joint", **more):
     """Values of a small semi-supervised run without development data."""
     return training_runs.settings(model, text, **{
         "labelled.file": str(labelled), "labelled.batch_size": 8, "semi.procedure": procedure, "selection.by": "none",
-        "training.max_steps": 3, **more,
-    })
+        "training.max_steps": 3, **more})

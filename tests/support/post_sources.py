@@ -42,8 +42,7 @@ def plain_whitening(vectors, k):
     vectors = np.asarray(vectors, dtype=np.float64)
     mean = vectors.mean(axis=0)
     u, variances, _ = np.linalg.svd(np.cov(vectors.T))
-    kernel = (u @ np.diag(1 / np.sqrt(variances)))[:, :k]
-    return (vectors - mean) @ kernel
+    return (vectors - mean) @ (u @ np.diag(1 / np.sqrt(variances)))[:, :k]
 
 
 def cosines(vectors):

@@ -29,8 +29,7 @@ def _trained():
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     backend.train_from_iterator(LINES, trainer)
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
     return str(backend.to_str())
@@ -40,8 +39,7 @@ def bpe():
     """A byte-level BPE tokenizer with RoBERTa's special tokens and its mask token, which swallows the blanks before it."""
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_trained()), cls_token="<s>", bos_token="<s>", sep_token="</s>",
-        eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
-        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+        eos_token="</s>", pad_token="<pad>", unk_token="<unk>", mask_token=AddedToken("<mask>", lstrip=True, special=True),
     )
 
 
@@ -54,8 +52,7 @@ def folder(path, family):
     tok = bpe()
     config = RobertaConfig(
         **{**SHAPE, "num_hidden_layers": READ}, vocab_size=len(tok), pad_token_id=1, initializer_range=0.3,
-        max_position_embeddings=66, type_vocab_size=1,
-    )
+        max_position_embeddings=66, type_vocab_size=1)
     model = RobertaModel(config, add_pooling_layer=False)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -69,5 +66,4 @@ def folder(path, family):
 def backbone(path, family, engine="auto", dtype=torch.float64):
     """The same in training, its pooler mask."""
     model, _ = load_model(folder(path, family), "tiny", "float32")
-    made = Backbone(model.requires_grad_(True), load_tokenizer(path, "tiny"), "mask", 32, engine=engine)
-    return made.to(dtype)
+    return Backbone(model.requires_grad_(True), load_tokenizer(path, "tiny"), "mask", 32, engine=engine).to(dtype)

@@ -115,8 +115,7 @@ def by_hand(folder, texts, bottlenecks=None):
         if said["full_stop"] and text and text[-1] not in ".?\"'":
             text += "."
         if said["text"] == "pieces":
-            inner = tokenizer(text)["input_ids"][1:-1][: said["pieces"]]
-            ids = [*start, *inner, *stop]
+            ids = [*start, *tokenizer(text)["input_ids"][1:-1][: said["pieces"]], *stop]
         else:
             ids = tokenizer(before + text + after)["input_ids"]
         actual = []

@@ -94,8 +94,7 @@ def _cross_encoders(folder):
         CrossEncoder(str(bare), num_labels=labels, device="cpu").save_pretrained(str(folder / name))
     for name in ("lacking", "calling", "older"):
         shutil.copytree(folder / "one", folder / name)
-    weights = load_file(folder / "one/model.safetensors")
-    without = {key: value for key, value in weights.items() if "classifier" not in key}
+    without = {key: value for key, value in load_file(folder / "one/model.safetensors").items() if "classifier" not in key}
     save_file(without, folder / "lacking/model.safetensors", {"format": "pt"})
     settings = folder / "calling/config_sentence_transformers.json"
     settings.write_text(settings.read_text().replace("torch.nn.modules.activation.Sigmoid", "torch.hub.help"))

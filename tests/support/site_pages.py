@@ -75,8 +75,7 @@ SMALL = synthetic(12)  # the same rows in every tab
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory):
-    boards = {"odd": ODD, "small": SMALL}
-    return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in boards.items()}
+    return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in {"odd": ODD, "small": SMALL}.items()}
 
 
 @pytest.fixture(scope="module")

@@ -104,8 +104,7 @@ def extra_weights(**shapes):
     import torch
 
     return tensors(lambda stored: stored.update({
-        f"encoder.layer.0.attention.self.{name}.weight": torch.ones(*shape) for name, shape in shapes.items()
-    }))
+        f"encoder.layer.0.attention.self.{name}.weight": torch.ones(*shape) for name, shape in shapes.items()}))
 
 
 def adapter_alone(m, base="base"):

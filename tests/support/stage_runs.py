@@ -40,8 +40,7 @@ def recipe_of(place, *, stages=None, **settings):
         "name": "toy", "method": "toy", "backbone": {"model": str(place / "tiny"), "dropout": 0.1, "max_length": 16},
         "training": {"batch_size": 10, "learning_rate": 1e-3}, "selection": {"every": 2}, "checkpoint_every": 2,
         "stages": {"first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},
-                   "second": {"data": {"file": str(place / "second.txt")}}},
-    }
+                   "second": {"data": {"file": str(place / "second.txt")}}}}
     for key, value in settings.items():
         put(values, key.replace("__", "."), value, "test")
     for key, value in (stages or {}).items():

@@ -44,8 +44,7 @@ def pairs(task, noise, subsets=("all",), draw=0):
     similarity = (gold / 5 + noise * np.random.default_rng([seed, draw]).normal(size=N)) / 8
     subset = np.arange(N) % len(subsets)
     pair = np.arange(N, dtype=np.uint64) + np.uint64(seed)  # none stands in two tasks
-    arrays = {"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}
-    return Observations(arrays, {"subsets": list(subsets)})
+    return Observations({"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}, {"subsets": list(subsets)})
 
 
 def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **options):

@@ -150,8 +150,7 @@ def method_and_batch(folder, case, split=None, rank=0, device=CPU, changes=None)
         method.double()
     method.start_stage(method.stages_for(method.options)[-1])
     read = method.labelled_views(rows, generator) if labelled else method.views(rows, generator)
-    pad = method.backbone.tokenizer.pad_token_id
-    batch = to_batch(read, shares_of(len(read.tokens[0]), split, rank), pad, device)
+    batch = to_batch(read, shares_of(len(read.tokens[0]), split, rank), method.backbone.tokenizer.pad_token_id, device)
     batch.labelled_only = labelled
     return method.to(device), batch
 

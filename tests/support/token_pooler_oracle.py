@@ -33,8 +33,7 @@ def by_loops(head, text):
         for start in range(head.channels - head.fusion_width + 1):
             vector.append(bias[out] + sum(
                 weight[out, 0, r, j] * maxima[r][start + j]
-                for r in range(len(head.kernels)) for j in range(head.fusion_width)
-            ))
+                for r in range(len(head.kernels)) for j in range(head.fusion_width)))
     return np.array(vector), np.array(maxima), np.array(places)
 
 

@@ -20,8 +20,7 @@ def lines_of(stages=(("main", 200),), *, terms=("contrastive",), seed=1, every=5
                 lines.append({
                     "kind": "train", "stage": stage, "step": step, "epoch": step / steps, "loss": sum(values.values()),
                     "terms": values, "learning_rate": 3e-5 * (1 - step / steps), "gradient_norm": float(rng.uniform(1, 9)),
-                    "sentences_per_second": 800.0, **{key: float(rng.random()) for key in metrics},
-                })
+                    "sentences_per_second": 800.0, **{key: float(rng.random()) for key in metrics}})
             if dev and step % dev == 0:
                 score = float(70 + rng.normal())
                 where = {"kind": "dev", "stage": stage, "step": step}

@@ -101,8 +101,7 @@ def _train_each(rank, port, jobs, data_dir, path, environment):
     os.environ.update({
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": str(rank),
-        "LOCAL_RANK": str(rank), **environment,
-    })
+        "LOCAL_RANK": str(rank), **environment})
     for recipe, folder, *source in jobs:
         if source and not rank:
             stopped(*source, folder)

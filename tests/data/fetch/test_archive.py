@@ -37,8 +37,7 @@ def headers(kind, size, count=1):
 @pytest.mark.parametrize(("pack", "kind", "size", "count"), [
     (bytes, tarfile.XHDTYPE, 15_000_000, 1), (bytes, tarfile.XGLTYPE, 150_000, 100),
     (partial(gzip.compress, compresslevel=1), tarfile.GNUTYPE_LONGNAME, 150_000, 100),
-    (partial(lzma.compress, preset=0), tarfile.GNUTYPE_LONGLINK, 15_000_000, 1),
-])
+    (partial(lzma.compress, preset=0), tarfile.GNUTYPE_LONGLINK, 15_000_000, 1)])
 def test_headers_take_no_memory(tmp_path, pack, kind, size, count, monkeypatch):
     monkeypatch.setattr("stsbench.data.fetch.install._MOST_HEADERS", 2 << 20)
     (tmp_path / "a.tar").write_bytes(pack(headers(kind, size, count)))

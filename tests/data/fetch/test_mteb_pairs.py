@@ -51,8 +51,7 @@ def copies(tmp_path_factory):
     with undisturbed() as mteb:
         encoder = to_mteb(load_encoder(letters))
         for item in (ITEMS[name] for name in [*SOME, *FIVE]):
-            task = write(root, item)
-            done = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False)
+            done = mteb.evaluate(encoder, write(root, item), cache=None, co2_tracker=False, show_progress_bar=False)
             assert not done.exceptions
             (result,) = done.task_results
             assert list(result.scores) == [item.split]
@@ -87,8 +86,7 @@ def test_scores_are_mteb_s_without_an_average_and_the_record_says_what_was_read(
 
 
 def test_the_chinese_preset_averages_its_five_sets(copies):
-    result = evaluate(**MODEL, protocol="zh", data_dir=copies[0], resamples=60)
-    rows = {row.task: row for row in result.rows}
+    rows = {row.task: row for row in evaluate(**MODEL, protocol="zh", data_dir=copies[0], resamples=60).rows}
     assert list(rows) == [*FIVE, "Avg", "Avg-full"]
     assert {(row.protocol, row.metric, row.aggregation) for row in rows.values()} == {("zh", "spearman", "all")}
     assert [rows[task].value for task in FIVE] == pytest.approx([100 * copies[1][task][0] for task in FIVE], abs=1e-2)

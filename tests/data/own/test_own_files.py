@@ -25,8 +25,7 @@ PARTS = {
 
 
 READ = {
-    "lines.txt": f"{CAT}\n{DOG}\n",
-    "semicolons.csv": f'text;id\n"{CAT}";1\n{DOG};2\n',
+    "lines.txt": f"{CAT}\n{DOG}\n", "semicolons.csv": f'text;id\n"{CAT}";1\n{DOG};2\n',
     "bars.csv": f'id|text\n1|{CAT}\n2|"{DOG}"\n', "tabs.tsv": f"id\tText\n1\t{CAT}\n2\t{DOG}\n",
     "commas.tsv": f'id,sentence\n1,"{CAT}"\n2,{DOG}\n', "one.csv": f'text\n"{CAT}"\n{DOG}\n',
     "bom.csv": f'\ufefftext,id\r\n"{CAT}",1\r\n{DOG},2\r\n',
@@ -70,8 +69,7 @@ def test_quotes_that_are_not_those_of_cells_are_text_and_decimal_commas_are_numb
 
 @pytest.mark.parametrize(("options", "rows"), [
     ({"use_dictionary": ["text"]}, 1), ({"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}, 1),
-    ({"use_dictionary": False}, 0), ({"use_dictionary": False, "data_page_size": 10**8}, 0),
-])
+    ({"use_dictionary": False}, 0), ({"use_dictionary": False, "data_page_size": 10**8}, 0)])
 def test_a_batch_of_parquet_takes_no_more_than_its_share(tmp_path, monkeypatch, options, rows):
     """A text that stands in a file once may be any number of rows."""
     monkeypatch.setattr(table, "_MOST_BATCH", 10**6)
@@ -99,8 +97,7 @@ def test_a_dictionary_of_one_long_text_is_no_bomb(tmp_path, monkeypatch):
 def write(folder, parts=PARTS, columns=("sentence1", "sentence2", "score")):
     folder.mkdir()
     for name, rows in parts.items():
-        text = "".join(",".join(map(str, row)) + "\n" for row in [columns, *rows])
-        (folder / name).write_text(text, "utf-8")
+        (folder / name).write_text("".join(",".join(map(str, row)) + "\n" for row in [columns, *rows]), "utf-8")
     return folder
 
 

@@ -98,8 +98,7 @@ def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path):
      [("A b", "C", 4.5, "SICK-R")]),
     # quotes stay, further columns are left out
     (readers.read_stsb, 'g\tf\ty\t1\t5.000\t"a man\the said "b"\nG\tF\tY\t2\t0\tc\td\textra\textra\n', [],
-     [('"a man', 'he said "b"', 5.0, "STS-B"), ("c", "d", 0.0, "STS-B")]),
-])
+     [('"a man', 'he said "b"', 5.0, "STS-B"), ("c", "d", 0.0, "STS-B")])])
 def test_rows_of_each_kind_of_file(tmp_path, read, text, split, expected):
     assert read(written(tmp_path, text), *split) == expected
 
@@ -150,8 +149,7 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path):
     actual = load_data("mr", data_dir=tmp_path)
     assert not actual.known and actual.labels.tolist() == [1, 1, 0]
     assert actual.warnings[2:] == (
-        "mr pos holds 2 items, the catalog says 5331", "mr neg holds 1 items, the catalog says 5331",
-    )
+        "mr pos holds 2 items, the catalog says 5331", "mr neg holds 1 items, the catalog says 5331")
     with pytest.raises(DataError, match="refused: --strict-data"):
         load_data("mr", data_dir=tmp_path, strict=True)
 
@@ -172,8 +170,7 @@ SAME = {
     "full width": ("ＡＢＣ １２", "abc 12"), "half width katakana": ("ｶﾞﾗｽ", "ガラス"),
     "ideographic space": ("東京　駅", "東京 駅"),
     "punctuation without spaces": ("你好，世界。", "你好世界"), "thai clauses": ("ฉันกินข้าว แล้ว", "ฉันกินข้าวแล้ว"),
-    "composed accents": ("cafe\u0301", "café"),
-    "decomposed hangul": (unicodedata.normalize("NFD", "한국어"), "한국어"),
+    "composed accents": ("cafe\u0301", "café"), "decomposed hangul": (unicodedata.normalize("NFD", "한국어"), "한국어"),
     "marks of direction": ("\u200fשלום עולם\u200e!", "שלום עולם"), "emoji's look": ("I \u2764\ufe0f it", "I \u2764 it"),
     "arabic punctuation": ("كيف حالك؟", "كيف حالك"), "danda": ("वह जाता है।", "वह जाता है"),
 }

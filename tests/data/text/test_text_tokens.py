@@ -85,8 +85,7 @@ def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path
 @pytest.fixture
 def store(tmp_path):
     path = tmp_path / "a.tsv"
-    texts = sentences(60, 25)
-    path.write_text("sent0\tsent1\n" + "".join(f"{text}\t{text[::-1]}\n" for text in texts))
+    path.write_text("sent0\tsent1\n" + "".join(f"{text}\t{text[::-1]}\n" for text in sentences(60, 25)))
     return open_store(path, cache=tmp_path / "cache")
 
 

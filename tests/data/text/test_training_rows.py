@@ -86,21 +86,18 @@ def test_text_has_a_sentence_a_line(tmp_path, lines, end):
 @given(rows=st.lists(st.tuples(texts("\0", "\x1f", "\t"), texts("\n", "\r")), min_size=1, max_size=6), ascii=st.booleans())
 def test_jsonl_gives_what_the_json_module_wrote(tmp_path, rows, ascii):
     lines = [json.dumps({"x": 1, "sent1": b, "sent0": a}, ensure_ascii=ascii) for a, b in rows]
-    path = written(tmp_path, "a.jsonl", "\n".join(lines))
-    assert rows_of(path) == list(enumerate(rows, start=1))
+    assert rows_of(written(tmp_path, "a.jsonl", "\n".join(lines))) == list(enumerate(rows, start=1))
 
 
 def test_known_headers_need_no_columns(tmp_path):
     own = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg", "sentence": "text"}
     for header, roles in (
         ("hard_neg,sent1,sent0", ("anchor", "positive", "negative")), ("id,sentence", ("sentence",)),
-        ("text", ("sentence",)),
-        ("negative2,id,anchor,positive,negative", ("anchor", "positive", "negative", "negative2")),
+        ("text", ("sentence",)), ("negative2,id,anchor,positive,negative", ("anchor", "positive", "negative", "negative2")),
         ("label,premise,hypothesis", ("premise", "hypothesis", "label")),
     ):
         names = header.split(",")
-        path = written(tmp_path, "a.csv", f"{header}\n{','.join(f'<{name}>' for name in names)}\n")
-        reader = read_rows(path)
+        reader = read_rows(written(tmp_path, "a.csv", f"{header}\n{','.join(f'<{name}>' for name in names)}\n"))
         assert reader.roles == roles
         assert list(reader) == [(2, tuple(f"<{role if role in names else own[role]}>" for role in roles))]
 
@@ -111,8 +108,7 @@ def test_columns_choose_and_where_filters(tmp_path):
     assert reader.roles == ("anchor", "positive")
     assert list(reader) == [(2, ('"a', 'b"')), (4, ("e", "f"))]
     assert reader.left_out == 1
-    lines = [json.dumps({"a": "x", "kind": kind}) for kind in "pqp"]
-    path = written(tmp_path, "a.jsonl", "\n".join(lines))
+    path = written(tmp_path, "a.jsonl", "\n".join([json.dumps({"a": "x", "kind": kind}) for kind in "pqp"]))
     assert [line for line, _ in read_rows(path, columns={"sentence": "a"}, where={"kind": "q"})] == [2]
 
 
@@ -221,8 +217,7 @@ def test_rows_without_scores(opened, tmp_path):
     ([f"the cat {i},a cat" for i in range(9)], "a comma"), ([f"the cat {i};a cat" for i in range(9)], "a semicolon"),
     ([json.dumps({"text": f"cat {i}"}) for i in range(9)], "looks like JSON"),
     (["a cat, a dog", "a cat", "a dog, a bird, a fish", "x", "y"], ""), (["sentence", "a", "b"], ""),
-    (["{a} set", "{b", "c}"], ""),
-])
+    (["{a} set", "{b", "c}"], "")])
 def test_what_looks_like_a_table(tmp_path, lines, doubt):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     said = open_store(tmp_path / "a.txt", cache=tmp_path / "cache").doubt()
@@ -243,8 +238,7 @@ def test_a_table_under_the_name_of_a_text_is_told(tmp_path):
 @pytest.mark.parametrize(("labels", "classes"), [
     (["neutral", "entailment", "contradiction", "neutral"], {"contradiction": 12, "entailment": 12, "neutral": 24}),
     (["0", "1", "-2", "10"], {"-2": 12, "0": 12, "1": 12, "10": 12}), (["A", "A-", "A+"], {"A": 16, "A+": 16, "A-": 16}),
-    (["1000001", "1000002"], {"1000001": 24, "1000002": 24}),
-])
+    (["1000001", "1000002"], {"1000001": 24, "1000002": 24})])
 def test_classes_and_their_rows(opened, labels, classes):
     rows = [(f"cat {i}", f"dog {i}", labels[i % len(labels)]) for i in range(48)]
     assert opened(rows, "a.csv", ("premise", "hypothesis", "label")).classes() == classes

@@ -59,8 +59,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
     def opened():
         return open_store(
             path, columns={"label": "c", "hypothesis": "b", "premise": "a"}, where=where, drop_blank=drop_blank,
-            drop_duplicates=drop_duplicates, min_characters=fewest, cache=tmp_path / "cache",
-        )
+            drop_duplicates=drop_duplicates, min_characters=fewest, cache=tmp_path / "cache")
 
     if not kept:
         refuses(DataError, "rows is left", opened)
@@ -69,8 +68,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
     for store in (opened(), opened()):  # built, then found
         everything = range(len(store))
         assert store.roles == ("premise", "hypothesis", "label")
-        actual = zip(*(store.texts(role, everything) for role in store.roles), strict=True)
-        assert list(actual) == [row for _, row in kept]
+        assert list(zip(*(store.texts(role, everything) for role in store.roles), strict=True)) == [row for _, row in kept]
         assert [store.line(i) for i in everything] == [line for line, _ in kept]
         names = sorted({row[2] for _, row in kept})
         assert list(store.label_names) == names
@@ -95,8 +93,7 @@ def test_contiguous_lines_know_what_follows_in_their_document(tmp_path, lines, d
     assert store.texts("sentence", range(len(store))) == [text for text, _ in kept]
     assert store.meta.blank == 0
     assert store.meta.empty_lines == sum(not line.strip() for line in lines)
-    parts = sorted({part for _, part in kept})
-    assert store.meta.documents == len(parts)
+    assert store.meta.documents == len({part for _, part in kept})
     for k in (1, 2, 3):
         expected = [i + k if i + k < len(kept) and kept[i + k][1] == kept[i][1] else -1 for i in range(len(kept))]
         assert store.following(range(len(store)), k).tolist() == expected

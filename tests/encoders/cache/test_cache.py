@@ -94,8 +94,7 @@ def test_least_recently_used_goes_first(tmp_path):
     other = dataclasses.replace(SPEC, pooler="cls").fingerprint()
     for i, (key, text) in enumerate([(KEY, "a"), (other, "b"), (KEY, "c")]):
         store.put(key, [text], embed([text]))
-        newest = max(shards(store), key=lambda p: p.name)
-        os.utime(newest, (1000 + i, 1000 + i))
+        os.utime(max(shards(store), key=lambda p: p.name), (1000 + i, 1000 + i))
     assert store.get(KEY, ["a"]).mask.all()  # used: now "b" is the oldest
     store.put(KEY, ["d"], embed(["d"]))
     assert store.size() == 3 * one and not store.get(other, ["b"]).mask.any()
@@ -169,8 +168,7 @@ def test_without_file_descriptors_the_cache_warns_and_the_run_goes_on(store):
 def test_many_files_that_cannot_be_read_are_one_warning(store, monkeypatch):
     for text in "abc":
         store.put(KEY, [text], embed([text]))
-    denied = PermissionError(errno.EACCES, "Permission denied")
-    monkeypatch.setattr(cache_module, "read_rows", Mock(side_effect=denied))
+    monkeypatch.setattr(cache_module, "read_rows", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
     assert not store.get(KEY, list("abc")).mask.any()
     [line] = store.warnings
     assert line.startswith("cannot read 3 cache files, the first ") and "Permission denied" in line
@@ -349,8 +347,7 @@ def test_without_a_cache_and_for_sparse_vectors():
     encoder.cacheable = False
     texts = ["a", "bb", "a"]
     for store in (None, EmbeddingCache(Path("/nonexistent"))):
-        encoded = encode_cached(encoder, texts, store)
-        np.testing.assert_array_equal(encoded.vectors.toarray(), embed(texts).vectors)
+        np.testing.assert_array_equal(encode_cached(encoder, texts, store).vectors.toarray(), embed(texts).vectors)
     assert encoder.calls == [["a", "bb"]] * 2
     assert encode_cached(Toy(change=lambda v: np.zeros((0, 3), np.float32)), [], None).vectors.shape == (0, 3)
 
@@ -379,8 +376,7 @@ def test_a_vector_that_is_none_spoils_only_its_own_text(store):
 
 def test_an_encoder_that_was_fitted_before_stays_as_it_is():
     """Fitted again on each set, it would be another encoder than the one that was handed over."""
-    fitted = TfIdf().fit(["red apples", "green pears"], "fruit@1")
-    embed = Embed(fitted)
+    embed = Embed(TfIdf().fit(["red apples", "green pears"], "fruit@1"))
     assert embed.for_set(["blue skies"], "weather@2") is embed and embed(["blue skies", "apples"]).nnz == 1
     fresh = Embed(TfIdf()).for_set(["blue skies"], "weather@2")
     assert fresh.spec.fitted_on == "weather@2" and fresh(["blue skies", "apples"]).nnz == 2

@@ -119,8 +119,7 @@ def test_attention_by_other_means_at_some_length_is_noticed():
     with torch.inference_mode():
         forward(ids, [(2, 10)], (-1,))
         model.encoder.layer[1].forward = lambda hidden, *args, **named: (
-            own(hidden, *args, **named) if hidden.shape[1] < 30 else hidden
-        )
+            own(hidden, *args, **named) if hidden.shape[1] < 30 else hidden)
         forward(ids, [(2, 10)], (-1,))
         with pytest.raises(UnknownAttentionError, match="does not go through"):
             forward(ids.repeat(2), [(4, 10)], (-1,))
@@ -171,8 +170,7 @@ def kernel(query, key, value, bounds, key_bounds, longest, longest_key, *, scale
 @pytest.mark.parametrize("family", ["qwen3", "modernbert"])
 def test_one_call_for_all_texts_is_handed_their_bounds_and_windows(family, monkeypatch):
     """The GPU's attention, here by hand: its arguments are those that torch's own function has."""
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
-    real = inspect.signature(varlen.varlen_attn).parameters
+    real = inspect.signature(pytest.importorskip("torch.nn.attention.varlen").varlen_attn).parameters
     assert {"scale", "window_size", "enable_gqa"} <= set(real)
     assert [real[name].kind for name in list(real)[:7]] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 7
     model = family_model(family)
@@ -188,8 +186,7 @@ def test_the_kernel_is_for_half_precision_on_a_gpu():
     row = attention.Row([(1, 9)], torch.device("cpu"))
     assert attention._kernel() is not None and not attention._has_kernel(states, row, 0.0)
     gpu = [SimpleNamespace(is_cuda=True, dtype=dtype, shape=(9, 4, width)) for dtype, width in (
-        (torch.bfloat16, 64), (torch.float16, 64), (torch.float32, 64), (torch.bfloat16, 320), (torch.bfloat16, 20),
-    )]
+        (torch.bfloat16, 64), (torch.float16, 64), (torch.float32, 64), (torch.bfloat16, 320), (torch.bfloat16, 20))]
     assert [attention._has_kernel([part] * 3, row, 0.0) for part in gpu] == [True, True, False, False, False]
     assert not attention._has_kernel([gpu[0]] * 3, row, 0.1)  # it drops nothing
 
@@ -236,8 +233,7 @@ def test_no_text_decides_for_another(folder):
     np.testing.assert_allclose(encoder.encode(LONG_TEXTS), expected, atol=1e-5)
     assert not encoder.equal_lengths  # texts up to the limit still share batches
     for order in ([2, 1, 0], [0, 2, 0]):  # what was read before does not matter, either
-        got = [encoder.run([LONG_TEXTS[row]]).vectors[0] for row in order]
-        np.testing.assert_allclose(got, expected[order], atol=1e-5)
+        np.testing.assert_allclose([encoder.run([LONG_TEXTS[row]]).vectors[0] for row in order], expected[order], atol=1e-5)
 
 
 def test_nor_in_sentence_transformers(folder, tmp_path):
@@ -270,8 +266,7 @@ def test_the_limit_is_where_the_model_changes(folder):
     {"rope_scaling": {"type": "longrope", **TURNS}, "original_max_position_embeddings": LIMIT},
     {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT}},
     {"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT},
-                         "sliding_attention": {"rope_type": "default"}}},
-])
+                         "sliding_attention": {"rope_type": "default"}}}])
 def test_a_model_s_own_code_may_turn_positions_itself(settings):
     """Only the configuration says so: no module is named as in transformers."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))

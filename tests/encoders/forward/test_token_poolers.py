@@ -44,8 +44,7 @@ def batch(counts, width=6, padding=0, seed=1):
     torch.manual_seed(seed)
     length = max(counts) + padding
     mask = (torch.arange(length) < torch.tensor(counts)[:, None]).long()
-    states = torch.randn(len(counts), length, width, dtype=torch.float64)
-    return states.masked_fill(mask.unsqueeze(-1) == 0, torch.nan), mask
+    return torch.randn(len(counts), length, width, dtype=torch.float64).masked_fill(mask.unsqueeze(-1) == 0, torch.nan), mask
 
 
 def by_loops(head, text):
@@ -99,8 +98,7 @@ def test_gradients_are_finite_differences_and_none_reaches_what_is_left_out(kind
     assert torch.autograd.gradcheck(lambda x: head(x, mask), states)
     inner, weight = states.detach(), head.convs[1].weight.detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda changed: torch.func.functional_call(head, {"convs.1.weight": changed}, (inner, mask)), weight
-    )
+        lambda changed: torch.func.functional_call(head, {"convs.1.weight": changed}, (inner, mask)), weight)
     gradient = torch.autograd.grad(head(states, mask).pow(2).sum(), states)[0].abs().sum(2) > 0
     if kind is MeanCNN:
         assert not gradient[mask == 0].any() and gradient[0, :7].any()
@@ -137,8 +135,7 @@ def test_half_precision_stays_finite_and_a_mean_is_taken_in_float32(kind, dtype)
 
 @pytest.mark.parametrize(("kind", "width", "vector_width", "weights"), [
     (TextCNN, 768, 1497, 4_609_500 + 21), (TextCNN, 1024, 1497, 6_145_500 + 21),
-    (MeanCNN, 768, 768, 768 * 256 * (1 + 3 + 5) + 3 * 256),
-])
+    (MeanCNN, 768, 768, 768 * 256 * (1 + 3 + 5) + 3 * 256)])
 def test_the_papers_sizes_are_the_defaults_of_pooler_and_recipe(kind, width, vector_width, weights):
     head = kind(width)
     assert sum(weight.numel() for weight in head.parameters()) == weights and head.vector_width == vector_width
@@ -204,8 +201,7 @@ def test_batches_keep_to_the_budget_and_cover_every_text():
         stop = batching.batch_end(lengths, start, 256)
         assert stop > start
         assert int(lengths[start]) * (stop - start) <= 256
-        groups = batching.groups(lengths[start:stop])
-        assert sum(texts * length for texts, length in groups) == lengths[start:stop].sum()
+        assert sum(texts * length for texts, length in batching.groups(lengths[start:stop])) == lengths[start:stop].sum()
         start = stop
     assert batching.batch_end(np.array([900, 900]), 0, 256) == 1  # a text longer than the budget goes alone
 

@@ -38,8 +38,7 @@ def test_whitening_is_a_plain_svd_and_sklearns_pca_up_to_signs(k):
 @pytest.mark.parametrize("components", [0, 1, 4])
 def test_all_but_the_top_takes_out_the_mean_and_pcas_components(components):
     whitened = fitted(AllButTheTop, components=components).transform(X)
-    pca = PCA(max(components, 1), svd_solver="full").fit(X)
-    top = pca.components_[:components]
+    top = PCA(max(components, 1), svd_solver="full").fit(X).components_[:components]
     expected = X - X.mean(axis=0)
     expected = expected - expected @ top.T @ top
     np.testing.assert_allclose(whitened, expected, atol=1e-9)
@@ -109,8 +108,7 @@ def test_renormalisation_is_the_equation(form, before, after):
     for row in texts[1]:
         rest = row - mean if form == "subtract" else row - sum(row * direction) * direction
         expected.append(rest / np.sqrt(sum(rest**2)) if after else rest)
-    z = made.transform(MORE)
-    np.testing.assert_allclose(z, expected, atol=1e-12)
+    np.testing.assert_allclose(made.transform(MORE), expected, atol=1e-12)
     assert made.notes == (f"renormalise: the mean of made has length {np.linalg.norm(mean):.4f}",)
 
 
@@ -133,8 +131,7 @@ OTHER_SETTINGS = {
 @pytest.mark.parametrize(("text", "spelled"), [
     ("whitening", "whitening:dimensions=null,divisor=n-1"),
     ("whitening: divisor=n , dimensions=3", "whitening:dimensions=3,divisor=n"),
-    ("standardise + all-but-the-top:components=2", "standardise+all-but-the-top:components=2"),
-])
+    ("standardise + all-but-the-top:components=2", "standardise+all-but-the-top:components=2")])
 def test_a_chain_is_spelled_with_every_setting(text, spelled):
     assert Chain.parse(text).spelled() == spelled == Chain.parse(spelled).spelled()
 
@@ -155,8 +152,7 @@ def test_affine_steps_are_fitted_from_one_pass_as_if_one_after_another():
 def test_a_step_that_is_not_affine_is_fitted_on_what_the_steps_before_it_make():
     cube = Cube()
     chain = Chain([Whitening({"dimensions": 3}), cube, Whitening({"dimensions": 2})]).fit(Blocks(POINTS, 130))
-    whitened = chain.steps[0].transform(POINTS).astype(np.float32)
-    np.testing.assert_array_equal(cube.seen, whitened)
+    np.testing.assert_array_equal(cube.seen, chain.steps[0].transform(POINTS).astype(np.float32))
     assert [batch.shape for batch in cube.batches] == [(64, 1, 3)] * 6 + [(16, 1, 3)]
     assert cube.seen.dtype == np.float32 and chain.affine() is None
     assert abs(np.cov(chain.transform(POINTS).T) - np.eye(2)).max() < 1e-5

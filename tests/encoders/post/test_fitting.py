@@ -66,8 +66,7 @@ def test_target_is_every_split_both_sides_and_duplicates():
 
 
 def test_a_record_says_what_was_fitted_on_and_the_scores_are_a_plain_scripts(tmp_path):
-    tasks = list(SPLITS)
-    result = measured(tmp_path / "run", tasks=tasks)
+    result = measured(tmp_path / "run", tasks=list(SPLITS))
     for record in result.records:
         spec = record.encoder.spec
         task = record.data.task if record.data.id != "sick-r/mteb" else "SICK-R-MTEB"

@@ -43,8 +43,7 @@ def adapters(config, **options):
 def batch(pad):
     generator = torch.Generator().manual_seed(5)
     mask = (torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]).long()
-    ids = torch.randint(5, 30, mask.shape, generator=generator)
-    return ids.masked_fill(mask == 0, pad), mask
+    return torch.randint(5, 30, mask.shape, generator=generator).masked_fill(mask == 0, pad), mask
 
 
 def padded(model, ids, mask):
@@ -57,8 +56,7 @@ def all_close(actual, expected):
 
 
 @pytest.mark.parametrize(("family", "activation", "which"), [
-    ("bert", "relu", "rows"), ("roberta", "gelu", "rows"), ("roberta", "relu", "sum"), ("bert", "gelu", 1),
-])
+    ("bert", "relu", "rows"), ("roberta", "gelu", "rows"), ("roberta", "relu", "sum"), ("bert", "gelu", 1)])
 def test_states_and_gradients_are_those_of_the_equations(folders, family, activation, which):
     model = model_of(folders[family])
     parts = adapters(model.config, rank=3, activation=activation)
@@ -149,8 +147,7 @@ def with_head(folder, family, **config):
     """A tiny random model with a masked-LM head whose biases and norms are not their initial ones."""
     build(folder, family)
     torch.manual_seed(9)
-    settings = AutoConfig.from_pretrained(folder, **config)
-    whole = AutoModelForMaskedLM.from_config(settings)
+    whole = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(folder, **config))
     with torch.no_grad():
         for weight in whole.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
@@ -169,8 +166,7 @@ def theirs(whole, hidden):
 
 @pytest.mark.parametrize(("family", "config"), [
     ("bert", {"hidden_act": "relu", "layer_norm_eps": 1e-3}), ("roberta", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
-    ("distilbert", {}),
-])
+    ("distilbert", {})])
 def test_equals_transformers_modules(tmp_path, family, config):
     whole = with_head(tmp_path, family, **config)
     model, _ = checkpoint.load_model(tmp_path, "tiny", "float32")
@@ -179,8 +175,7 @@ def test_equals_transformers_modules(tmp_path, family, config):
     torch.testing.assert_close(made(hidden), theirs(whole, hidden), rtol=0, atol=1e-6)
     assert made.training and all(weight.requires_grad for weight in made.parameters())
     assert {key: tuple(value.shape) for key, value in made.state_dict().items()} == {
-        "dense.weight": (32, 32), "dense.bias": (32,), "norm.weight": (32,), "norm.bias": (32,),
-    }
+        "dense.weight": (32, 32), "dense.bias": (32,), "norm.weight": (32,), "norm.bias": (32,)}
     again = LMTransform(made.width, made.activation, made.eps)
     again.load_state_dict(made.state_dict())
     torch.testing.assert_close(again(hidden), made(hidden), rtol=0, atol=0)

@@ -76,8 +76,7 @@ def test_every_field_changes_the_fingerprint(folders, tmp_path):
         "positions": "empty", "start": "zero", "each": True, "words": base.words + 1, "word_places": "rightmost",
         "prefixes": (KeyValues(base.prefixes[0].keys + 1, base.prefixes[0].values),), "shift": 2,
         "head": prompt_of(folders, "bert", head="transform").head,
-        "bottlenecks": prompt_of(folders, "bert", rank=3).bottlenecks,
-    }
+        "bottlenecks": prompt_of(folders, "bert", rank=3).bottlenecks}
     assert set(other) == {field.name for field in fields(Prompt)}
     more = [replace(base, **{name: value}) for name, value in other.items()]
     more += [replace(base, prefixes=base.prefixes * 2), replace(base, words=None), replace(base, prefixes=())]
@@ -134,8 +133,7 @@ def test_a_stored_prompt_is_used_whole_or_set_aside_whole(tmp_path, folders):
 
 
 def test_limits(folders):
-    prompt = prompt_of(folders, "bert", prefixes=1, shift=6)
-    encoder = loaded(folders["bert"], prompt=prompt)
+    encoder = loaded(folders["bert"], prompt=prompt_of(folders, "bert", prefixes=1, shift=6))
     assert encoder.spec.max_length == 58
     encoded = encoder.run(["cat " * 80, "cat " * 47, "cat"])
     assert encoded.truncated.tolist() == [True, False, False] and np.isfinite(encoded.vectors).all()

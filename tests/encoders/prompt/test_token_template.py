@@ -106,8 +106,7 @@ def test_the_templates_mask_is_the_one_that_stands_where_the_template_put_it(fam
         read = tok(family)(whole, truncation=False, padding=False, return_offsets_mapping=True)
         masks = [  # the oracle goes by characters: the mask outside the sentence
             i for i, (left, right) in enumerate(read["offset_mapping"])
-            if read["input_ids"][i] == tok(family).mask_token_id and not start <= right - 1 < stop and right > left
-        ]
+            if read["input_ids"][i] == tok(family).mask_token_id and not start <= right - 1 < stop and right > left]
         assert len(masks) == 1
         ids, cut = reader([text])
         assert ids[0] == read["input_ids"] and not cut[0]
@@ -144,8 +143,7 @@ def test_a_tokenizer_of_a_folders_own_is_cut_as_well():
     assert cut.tolist() == [False, False, True, False]
     wrapper = TokenTemplate(own, template, "t")
     for text, row in zip(texts, ids, strict=True):
-        inner = own(text)["input_ids"][1:-1][: 9 - wrapper.length]
-        assert row == [*wrapper.before, *inner, *wrapper.after]
+        assert row == [*wrapper.before, *own(text)["input_ids"][1:-1][: 9 - wrapper.length], *wrapper.after]
         assert reader.mark(row, text) == wrapper.mask_index(len(row))
 
 
@@ -169,8 +167,7 @@ def test_the_full_stop_belongs_to_the_sentence():
     assert [with_full_stop(text) for text in ("a cat", "a cat!", "a cat ", " ")] == ["a cat.", "a cat!.", "a cat .", " ."]
     template = parse_template(BERT, "[MASK]", True)
     with_one, without = (Tokeniser(tok("bert"), 64, template, full_stop) for full_stop in (True, False))
-    texts = ["the cat", "the cat.", "", "cat?"]
-    assert with_one(texts)[0] == without(["the cat.", "the cat.", "", "cat?"])[0]
+    assert with_one(["the cat", "the cat.", "", "cat?"])[0] == without(["the cat.", "the cat.", "", "cat?"])[0]
     short = Tokeniser(tok("bert"), TokenTemplate(tok("bert"), BERT, "t").length + 2, template, True)
     assert short(["cat", "the cat", "the cat."])[1].tolist() == [False, True, True]
     assert short(["the cat"])[0] == without(["the cat"])[0]
@@ -185,11 +182,9 @@ def without_a(letters="xyzw"):
     backend = Tokenizer(models.BPE(vocabulary, []))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
-    )
+        single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)])
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]"
-    )
+        tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
 
 
 def test_the_special_tokens_around_a_text_and_a_tokenizer_that_reads_nothing():

@@ -38,8 +38,7 @@ def by_transformers(folder):
 
 
 @pytest.mark.parametrize(("family", "named"), [
-    ("roberta", "RobertaTokenizer"), ("bert", "BertTokenizer"), ("bert", "NoSuchTokenizer"),
-])
+    ("roberta", "RobertaTokenizer"), ("bert", "BertTokenizer"), ("bert", "NoSuchTokenizer")])
 def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, named):
     folder = tiny_models.build(tmp_path / "m", family)
     change(folder / "tokenizer_config.json", tokenizer_class=named)
@@ -63,8 +62,7 @@ def test_a_tokenizer_class_that_is_trusted_reads_the_texts(tmp_path):
         "class Own(PreTrainedTokenizerFast):\n"
         "    def _encode_plus(self, text, *rest, **how):\n"
         "        turned = [' '.join(one.split()[::-1]) for one in ([text] if isinstance(text, str) else text)]\n"
-        "        return super()._encode_plus(turned[0] if isinstance(text, str) else turned, *rest, **how)\n"
-    )
+        "        return super()._encode_plus(turned[0] if isinstance(text, str) else turned, *rest, **how)\n")
     change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": [None, "tok_own.Own"]})
     result = vectors(folder, trust_remote_code=True)
     assert abs(result - expected).max() < 1e-5 and abs(result - vectors(folder)).max() > 0.01
@@ -102,8 +100,7 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("changed", "matters"), [
     ({"use_cache": False, "hidden_dropout_prob": 0.3, "output_attentions": True, "num_labels": 7}, False),
-    ({"layer_norm_eps": 1e-3}, True),
-])
+    ({"layer_norm_eps": 1e-3}, True)])
 def test_a_base_that_differs_in_what_moves_no_vector(tmp_path, changed, matters):
     base = tiny_models.build(tmp_path / "base", pooler=False)
     folder = shutil.copytree(base, tmp_path / "m")

@@ -157,21 +157,17 @@ def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
     code = (
         "import sys\nsys.argv = ['stsbench', *sys.argv[1:]]\nfrom stsbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-        "print('torch' in sys.modules, file=sys.stderr)"
-    )
+        "print('torch' in sys.modules, file=sys.stderr)")
     again = light_process.run(code, *command)
     assert again.returncode == 0, again.stderr
     assert not end.value.code and again.stderr.splitlines()[-1] == "False"
     assert again.stdout == first
 
 
-WRONG = (None, True, -1, 2.5, "x", [], [1], {}, {"a": 1})
-
-
 def spoilt(document):
     """Values of other types, and a JSON document without each of its values, and with each spoilt so; of a list the first
     two."""
-    yield from WRONG
+    yield from (None, True, -1, 2.5, "x", [], [1], {}, {"a": 1})
     for key in document if isinstance(document, dict) else range(len(document[:2])) if isinstance(document, list) else ():
         for wrong in ("left out", *spoilt(document[key])):
             changed = copy.copy(document)

@@ -49,14 +49,12 @@ def reference(folder, pooler):
 
 @pytest.mark.parametrize(("family", "attention", "poolers"), [
     ("bert", "varlen", {*POOLERS} - {"text_cnn", "mean_cnn"}),  # learned: training/runs/test_prompt_export.py
-    ("roberta", "eager", {"max", "mask"}),
-])
+    ("roberta", "eager", {"max", "mask"})])
 def test_every_pooler_equals_transformers(tmp_path, family, attention, poolers):
     build(tmp_path, family)
     for pooler in sorted(poolers):
         template = TEMPLATE if pooler == "mask" else None
-        encoder = loaded(tmp_path, pooler=pooler, template=template, attention=attention, batch_tokens=100)
-        encoded = encoder.run(TEXTS)
+        encoded = loaded(tmp_path, pooler=pooler, template=template, attention=attention, batch_tokens=100).run(TEXTS)
         assert encoded.vectors.dtype == np.float32
         assert not encoded.truncated.any()
         np.testing.assert_allclose(encoded.vectors, reference(tmp_path, pooler), atol=1e-5, err_msg=pooler)

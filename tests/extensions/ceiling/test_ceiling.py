@@ -82,8 +82,7 @@ def test_labels_are_read_however_they_are_written(place, cli):
         "wide.csv": ("a,b,c", [",".join(map(str, row)) for row in made]),
         "list.tsv": ("id\tlabels", [f"{i}\t{','.join(map(str, row))}" for i, row in enumerate(made)]),
         "json.csv": ("labels", [f'"[{", ".join(map(str, row))}]"' for row in made]),
-        "long.csv": ("id,score", [f"{i},{value}" for i, row in enumerate(made) for value in row]),
-    }
+        "long.csv": ("id,score", [f"{i},{value}" for i, row in enumerate(made) for value in row])}
     for name, (header, lines) in forms.items():
         (place / name).write_text("\n".join([header, *lines, ""]), "utf-8")
     wanted = ceiling_of_ratings("wide.csv", made)

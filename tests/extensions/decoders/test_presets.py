@@ -164,35 +164,29 @@ AS_A_LOOP = {
     "prompteol:paper,layer=1": lambda model, text: last(model, 'This sentence: "', text, 1),
     "pretended-cot": lambda model, text: last(model, THOUGHT, cleaned(text), -2),
     "knowledge": lambda model, text: last(model, KNOWN, cleaned(text), -2),
-    "metaeol": metaeol,
-    "echo": echo,
-    "echo:released": echo_trained,
+    "metaeol": metaeol, "echo": echo, "echo:released": echo_trained,
     "echo:released-last": lambda model, text: echo_trained(model, text, "last"),
-    "weighted-mean": weighted,
-    "llm2vec": llm2vec,
+    "weighted-mean": weighted, "llm2vec": llm2vec,
     "llm2vec:inst": lambda model, text: llm2vec(model, text, "[INST] ", " [/INST]"),
     "token-prepending:exit=3,layer=2": prepended,
     "token-prepending:llama-3-8b": lambda model, text: prepended(model, text, THOUGHT[:-2], layer=-2),
     "contrastive:at=1,layer=3": lambda model, text: contrasted(model, text, FIRST, 3, 1),
     "contrastive:paper,at=2,layer=-1": lambda model, text: contrasted(model, text, FIRST, -1, 2, alpha=2.0),
     "contrastive:paper-knowledge,at=0": lambda model, text: contrasted(model, text, KNOWN, -2, 0, alpha=3.0),
-    "contrastive:prompt=ck,kind=norm,at=1,layer=3": lambda model, text: both(model, text, layer=3, at=1, kind="norm"),
-}
+    "contrastive:prompt=ck,kind=norm,at=1,layer=3": lambda model, text: both(model, text, layer=3, at=1, kind="norm")}
 
 
 # Those whose tokens or modules are others in another folder than Llama's with a token in front of a text
 ELSEWHERE = {
     ("llama", "none"): ("llm2vec:inst", "echo"), ("llama", "pieces"): ("echo:released", "token-prepending:exit=3,layer=2"),
     ("llama", "left"): ("llm2vec", "token-prepending:exit=3,layer=2"),
-    ("opt", "both"): ("echo", "llm2vec:inst", "token-prepending:exit=3,layer=2", "contrastive:at=1,layer=3"),
-}
+    ("opt", "both"): ("echo", "llm2vec:inst", "token-prepending:exit=3,layer=2", "contrastive:at=1,layer=3")}
 ONLY_THERE = {preset for presets in ELSEWHERE.values() for preset in presets}
 
 
 @pytest.mark.parametrize(("family", "ends", "preset"), [
     *(("llama", "bos", preset) for preset in AS_A_LOOP if preset not in ONLY_THERE),
-    *((*folder, preset) for folder, presets in ELSEWHERE.items() for preset in presets),
-])
+    *((*folder, preset) for folder, presets in ELSEWHERE.items() for preset in presets)])
 def test_a_preset_is_what_its_paper_describes(naive, family, ends, preset):
     folder, model = naive(family, ends)
     # without a token in front, a text of no tokens has nothing to be pooled
@@ -261,8 +255,7 @@ def pair(name):
 
 
 @pytest.mark.parametrize(("family", "preset"), [  # causal families, each with an attention of its own
-    ("gemma3", "contrastive:at=1,layer=-1"), ("gpt2", "llm2vec"), ("gpt_neox", "token-prepending:exit=2,layer=-2"),
-])
+    ("gemma3", "contrastive:at=1,layer=-1"), ("gpt2", "llm2vec"), ("gpt_neox", "token-prepending:exit=2,layer=-2")])
 def test_a_text_has_the_vector_that_it_has_alone(family, preset):
     model = pair(family)
     encoder = load_encoder(model, preset=preset, device="cpu")
@@ -322,8 +315,7 @@ def test_layers_on_the_disk_give_the_same_vectors(folder, monkeypatch):
 OTHER = {  # a value of a setting that is not its default
     "clean_up": "full_stop", "template": 'This says : "{}" in one word:"', "pooling": "last", "instruction": "Cluster",
     "prompt": "pretended-cot", "start": 2, "exit": 3, "token": "zero", "seed": 1, "kind": "norm", "alpha": 4.0, "at": 2,
-    "wrapper": "inst", "attention": "causal", "layer": 1,
-}
+    "wrapper": "inst", "attention": "causal", "layer": 1}
 # what a model of four layers needs
 SMALL = {"token-prepending": {"exit": 4, "layer": -2}, "contrastive": {"at": 1, "layer": -2}}
 
@@ -360,8 +352,7 @@ def test_what_a_preset_resolves_to_stands_in_the_spec(folder):
     irrelevant = 'The irrelevant information of this sentence : "{}" means in one word:"'
     assert spec.template == 'This sentence : "{}" means in one word:"' and spec.options == {
         "preset": "contrastive:released,kind=norm,at=1", "layer": -2, "clean_up": "prompteol",
-        "contrast": {"template": irrelevant, "at": 1, "kind": "norm", "alpha": None},
-    }
+        "contrast": {"template": irrelevant, "at": 1, "kind": "norm", "alpha": None}}
     assert load_preset("contrastive:paper,alpha=2.0,at=3,layer=1").spelled == "contrastive:paper,at=3"
 
 

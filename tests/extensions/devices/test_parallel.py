@@ -90,8 +90,7 @@ def test_a_process_computes_the_vectors_of_this_one_and_ends_with_its_pipe(modul
 @pytest.mark.parametrize(("function", "said"), [
     ("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
     ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes"),
-    ("changing", "another encoder in the process that was started: .* or its weights are drawn anew whenever"),
-])
+    ("changing", "another encoder in the process that was started: .* or its weights are drawn anew whenever")])
 def test_what_fails_in_a_process_is_one_line(module, forks, function, said):
     encoder, options = both(f"{module}:{function}")
     with DeviceOptions(processes=2).computed(encoder, options) as two, pytest.raises(EncoderError, match=said) as failed:

@@ -42,8 +42,7 @@ def close(vectors, want):
 
 @pytest.mark.parametrize(("pooler", "post", "modules"), [
     ("first_last:layer1", "standardise+whitening:dimensions=9", ["Transformer", "WeightedLayerPooling", "Pooling", "Dense"]),
-    ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"]),
-])
+    ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"])])
 def test_three_readers_give_the_same_vectors(tmp_path, data, pooler, post, modules):
     build(tmp_path / "model")
     folder = fit(tmp_path, data, post, pooler=pooler)

@@ -123,8 +123,7 @@ COUPLINGS = [{}, {"coupling": "affine"}, {"activation": "gatu"}, {"coupling": "a
 
 
 @pytest.mark.parametrize(("permutation", "residual", "more"), [
-    ("reverse", False, {}), ("random", True, COUPLINGS[1]), ("plu", False, COUPLINGS[2]), ("plu", True, COUPLINGS[3]),
-])
+    ("reverse", False, {}), ("random", True, COUPLINGS[1]), ("plu", False, COUPLINGS[2]), ("plu", True, COUPLINGS[3])])
 def test_the_map_is_that_of_numpy_vector_by_vector(permutation, residual, more):
     glow, state = network(permutation, residual, **more)
     x = torch.from_numpy(crowded(5)).double()
@@ -136,8 +135,7 @@ def test_the_map_is_that_of_numpy_vector_by_vector(permutation, residual, more):
 
 
 @pytest.mark.parametrize(("levels", "depth", "permutation", "more"), [
-    (1, 1, "reverse", {}), (2, 3, "plu", COUPLINGS[1]), (3, 2, "reverse", COUPLINGS[3]), (2, 2, "plu", COUPLINGS[2]),
-])
+    (1, 1, "reverse", {}), (2, 3, "plu", COUPLINGS[1]), (3, 2, "reverse", COUPLINGS[3]), (2, 2, "plu", COUPLINGS[2])])
 def test_the_log_determinant_is_that_of_autograds_jacobian(levels, depth, permutation, more):
     glow, _ = network(permutation, residual=True, levels=levels, depth=depth, **more)
     for row in torch.from_numpy(crowded(3, seed=levels)).double():
@@ -240,8 +238,7 @@ def test_every_setting_changes_the_vectors():
     for changed in (
         {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"permutation": "plu"}, {"residual": True},
         {"coupling": "affine"}, {"activation": "gatu"}, {"learning_rate": 1e-2}, {"epochs": 2.0}, {"batch_size": 16},
-        {"dropout": True}, {"seed": 1},
-    ):
+        {"dropout": True}, {"seed": 1}):
         assert np.abs(plain - Flow(SMALL | changed).fit(source).transform(vectors)).max() > 1e-5, changed
 
 
@@ -252,8 +249,7 @@ def test_what_cannot_be_fitted_is_one_line():
         (lambda: Flow(SMALL | {"learning_rate": 1e6, "epochs": 9}).fit(Vectors(crowded(99))),
          r"texts@0: the flow's loss is not finite at step \d+: lower learning_rate$"),
         (lambda: Flow(SMALL).transform(crowded(3)), r"flow has not been fitted$"),
-        (lambda: Flow(SMALL | {"depth": 3}).restore(state), r"flow: the stored state is of another network"),
-    ):
+        (lambda: Flow(SMALL | {"depth": 3}).restore(state), r"flow: the stored state is of another network")):
         with pytest.raises(StsbenchError, match=line):
             call()
 

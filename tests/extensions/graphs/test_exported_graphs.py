@@ -41,8 +41,7 @@ def exported(source, folder):
         torch.onnx.export(
             _States(model), (ids, mask, torch.zeros_like(ids)), str(folder / "onnx" / "model.onnx"),
             input_names=list(names), output_names=["last_hidden_state"], dynamo=False,
-            dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, "last_hidden_state")},
-        )
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, "last_hidden_state")})
     return folder
 
 
@@ -75,8 +74,7 @@ def test_vectors_are_the_models(source, encoder):
 
 @pytest.mark.parametrize("asked", [
     {"pooler": "weighted_mean", "normalize": False, "max_length": 5, "truncate_dim": 8},
-    {"template": "a {} means [MASK].", "pooler": "mask", "max_length": 20},
-])
+    {"template": "a {} means [MASK].", "pooler": "mask", "max_length": 20}])
 def test_settings_do_what_they_do_to_the_model(source, folder, asked):
     graph, model = load_encoder(f"onnx:{folder / 'onnx' / 'model.onnx'}", **asked), load_encoder(source, **asked)
     assert np.allclose(graph.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
@@ -125,8 +123,7 @@ def test_what_a_graph_has_not_and_a_file_that_is_none(folder, tmp_path):
     for asked, said in (
         ({"dtype": "float16"}, "--dtype does not apply"), ({"pooler": "last2"}, "gives its last states alone"),
         ({"attention": "eager"}, "--attention does not apply"),
-        ({"device": "mps"}, "--device mps: this onnxruntime computes on cpu"), ({"truncate_dim": 99}, "cuts nothing"),
-    ):
+        ({"device": "mps"}, "--device mps: this onnxruntime computes on cpu"), ({"truncate_dim": 99}, "cuts nothing")):
         with pytest.raises(EncoderError, match=said):
             load_encoder(f"onnx:{file}", **asked)
     shutil.copytree(folder, tmp_path / "m", ignore=shutil.ignore_patterns("*.onnx"))

@@ -80,14 +80,12 @@ def hub(monkeypatch, tmp_path):
             "me/configs": {
                 "README.md": CONFIGS.encode(), "en/train-0.parquet": packed(ROWS[:3]),
                 "en/test-00000-of-00002.parquet": packed(ROWS[:2]), "en/test-00001-of-00002.parquet": packed(ROWS[2:]),
-                "de/dev.csv": CSV.encode(), "de/other.csv": CSV.encode(),
-            },
+                "de/dev.csv": CSV.encode(), "de/other.csv": CSV.encode()},
             "me/pictures": {"train/a.png": b"x"}, "me/closed": {"test.csv": b""},
             "me/labels": {"test.csv": b"question1,question2,is_duplicate\na,b,1\nc,d,0\n"},
             "me/triplets": {"data/train.jsonl": b'{"anchor": "a", "positive": "b", "negative": "c"}\n'},
             "me/texts": {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nc,1\n",
-                         "validation.csv": b"text,label\nd,0\n"},
-        }
+                         "validation.csv": b"text,label\nd,0\n"}}
         yield state
 
 
@@ -113,8 +111,7 @@ def test_a_retrieval_set_of_the_hub(hub):
     plain, german, bare = retrieval_repository(), retrieval_repository("de-"), retrieval_repository(readme=False)
     for number, (repository, name, relevant) in enumerate((
         (plain, "hf:me/set", 0), (plain, "hf:me/set:dev", 1), (bare, "hf:me/set", 0),
-        (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (german, "hf:me/set:de:dev", 1),
-    )):
+        (retrieval_repository(judged="default"), f"hf:me/set@{COMMIT}", 0), (german, "hf:me/set:de:dev", 1))):
         hub.repositories[f"me/set{number}"] = repository
         name = name.replace("set", f"set{number}")
         data = read_relevance(Path(name))
@@ -134,8 +131,7 @@ def test_a_retrieval_set_of_the_hub_is_refused_in_one_line(hub):
         (german, "hf:me/set:fr", "there is no configuration fr: name one of de"),
         (retrieval_repository(), "hf:me/set:en:test", "there is no configuration en: it has none"),
         (retrieval_repository(judged="other"), "hf:me/set", "no configuration qrels of judgements"),
-        (retrieval_repository(), "hf:me", "write hf:OWNER/NAME"),
-    )):
+        (retrieval_repository(), "hf:me", "write hf:OWNER/NAME"))):
         hub.repositories[f"me/set{number}"] = repository
         with pytest.raises(DataError, match=why) as caught:
             read_relevance(Path(name.replace("set", f"set{number}")))
@@ -196,8 +192,7 @@ def test_what_cannot_be_had_is_one_line(hub):
         ("hf:me/configs:en:dev", "hf:me/configs:en:dev: there is no split dev; splits are train, test"),
         ("hf:me/configs:de", "hf:me/configs:de: it has no split test: name one of dev, other, as in hf:me/configs:de:dev"),
         ("hf:me/twice", "hf:me/twice: the same rows may be in its .csv and its .jsonl files: fetch and name one"),
-        ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file"),
-    ):
+        ("hf:me/pictures", "hf:me/pictures holds no .csv, .tsv, .jsonl, .json or .parquet file")):
         with pytest.raises(DataError) as error:
             scored(name)
         assert str(error.value).startswith(message) and "\n" not in str(error.value)

@@ -57,8 +57,7 @@ def of_places():
 
 @pytest.mark.parametrize(("changed", "named"), [
     ("data/train/some.txt", "some.txt"), ("tiny/tokenizer.json", "tiny"), ("data/**/sts-dev.csv", "sts-b dev"),
-    ("more.txt", "more.txt"),
-])
+    ("more.txt", "more.txt")])
 def test_a_sweep_is_of_one_text_backbone_and_dev_data(places, changed, named):
     begin(of_places())
     begin(of_places())  # the same again goes on
@@ -112,8 +111,7 @@ def test_a_plan_is_of_one_text_and_backbone(cli, here, monkeypatch):
 
 @pytest.mark.parametrize(("model", "options", "changed"), [
     ("tiny", {}, "tiny"), ("tiny", {"pooler": "cls", "post": "standardise", "fit_on": "more.txt"}, "more.txt"),
-    ("judge:chat", {"judge_prompt": "more.txt"}, "more.txt"),
-])
+    ("judge:chat", {"judge_prompt": "more.txt"}, "more.txt")])
 def test_evaluations_are_of_one_model_and_of_the_files_that_options_name(here, model, options, changed):
     Path("more.txt").write_text("How alike are {a} and {b}?\n", "utf-8")
     [job] = jobs_of(write({"eval": {"e": {"model": model, "protocols": "sts", **options}}})).values()
@@ -178,15 +176,13 @@ TABLES = {
     "texts.csv": pd.DataFrame({"text": ONE, "label": LABEL}),
     "folder/queries.jsonl": pd.DataFrame({"_id": [f"q{i}" for i in range(9)], "text": TWO[:9]}),
     "folder/corpus.jsonl": pd.DataFrame({"_id": [f"d{i}" for i in range(24)], "text": ONE}),
-    "folder/qrels.tsv": pd.DataFrame([(f"q{i}", f"d{i}", 1) for i in range(9)], columns=["query-id", "corpus-id", "score"]),
-}
+    "folder/qrels.tsv": pd.DataFrame([(f"q{i}", f"d{i}", 1) for i in range(9)], columns=["query-id", "corpus-id", "score"])}
 EACH = [  # the protocols of one evaluation, the file that changes, further keys of the group
     ("sts:mean:odd.tsv", "odd.tsv", {"columns": "sentence1=left,sentence2=right,score=value"}),
     ("sts:scored.tsv,sts", "scored.tsv", {"tasks": ["scored.tsv", "STS-B"]}),
     ("sts:scored.tsv", "scored.tsv", {"text": "raw"}),
     ("pairs:labels.csv", "labels.csv", {"set": {"pairs.positive": "1"}}), ("triplets:triplets.csv", "triplets.csv", {}),
-    ("transfer:texts.csv", "texts.csv", {}), ("retrieval:folder", "folder/corpus.jsonl", {}),
-]
+    ("transfer:texts.csv", "texts.csv", {}), ("retrieval:folder", "folder/corpus.jsonl", {})]
 
 
 @pytest.fixture

@@ -43,8 +43,7 @@ VARIANTS = {
     "space data": (written("space.yaml", f"space: {{data.file: ['{SECRET}.none']}}"), SPACE),
     "journal deep": (written("s/.jobs/study.journal", DEEP + "\n"), GRID),
     "trials.json huge": (written("s/trials.json", json.dumps(
-        {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s"),
-}
+        {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s")}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

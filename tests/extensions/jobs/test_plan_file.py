@@ -30,10 +30,8 @@ def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
         "defaults": {**SHORT, "seeds": [1, 2]},
         "train": {
             "base": {"method": "mlm", "backbone": "tiny", "data": "text.txt", "seeds": 7},
-            "zoo": {"method": ["simcse", "ct"], "backbone": ["tiny", "job:base"], "data": "text.txt"},
-        },
-        "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}},
-    })
+            "zoo": {"method": ["simcse", "ct"], "backbone": ["tiny", "job:base"], "data": "text.txt"}},
+        "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}}})
     jobs = jobs_of(path)
     zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in ("tiny", "base") for seed in (1, 2)]
     evals = [f"e.{model}.{kind}" for model in [*zoo, "minilm"] for kind in ("sts-geometry", "transfer")]
@@ -47,8 +45,7 @@ def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
 def test_a_seed_s_training_goes_on_from_that_of_its_seed(here):
     jobs = jobs_of(write({"train": {
         "one": training(method="diffaug", stage="1", seeds=[1, 2], recipe="bert-base-semi", set={}),
-        "two": training(method="diffaug", stage="2", start_from="job:one", seeds=[2], recipe="bert-base-semi", set={}),
-    }}))
+        "two": training(method="diffaug", stage="2", start_from="job:one", seeds=[2], recipe="bert-base-semi", set={})}}))
     assert jobs["two-2"].needs == (jobs["one-2"].id,)
     assert f"--from out/{jobs['one-2'].id}" in jobs["two-2"].line(Path("out"))
 
@@ -56,8 +53,7 @@ def test_a_seed_s_training_goes_on_from_that_of_its_seed(here):
 def digests(**more):
     return {name: job.digest for name, job in jobs_of(write({
         "train": {"a": training(**more), "b": training(backbone="job:a", max_steps=1)},
-        "eval": {"e": {"model": "job:b"}, "m": {"model": "minilm"}},
-    })).items()}
+        "eval": {"e": {"model": "job:b"}, "m": {"model": "minilm"}}})).items()}
 
 
 def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here):
@@ -75,8 +71,7 @@ def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here)
 def test_the_command_line_counts_before_groups_and_defaults(here):
     group = training(data="{data_dir}/t.txt", dtype="float32", device="cpu")
     plan = {"train": {"a": group}, "eval": {"e": {"model": "job:a"}}}
-    chosen = {"device": "cuda", "dtype": "bf16", "data_dir": "D"}
-    train, evaluation = expand(read_plan(write(plan), chosen), "plan")
+    train, evaluation = expand(read_plan(write(plan), {"device": "cuda", "dtype": "bf16", "data_dir": "D"}), "plan")
     assert "--data D/t.txt" in train.line(Path("out")) and train.reads == ("D/t.txt",)
     for words in ("--device cuda", "--dtype bf16", "--data-dir D"):
         assert words in train.line(Path("out"))
@@ -107,8 +102,7 @@ def test_every_option_of_an_encoder_is_a_key():
     ('{"model": "minilm", "prompt": "q: ", "full_stop": true, "normalize": true, "set": {"sts.aggregations": ["mean"]}}',
      "3063045c40"),
     ('{"model": "lexical:token-set", "protocols": "sts:own.csv", "columns": "sentence1=a,sentence2=b,score=c"}',
-     "ce1eb14876"),
-])
+     "ce1eb14876")])
 def test_a_job_keeps_its_id(here, group, digest):
     [job] = jobs_of(write({"defaults": {}, "eval": {"e": json.loads(group)}})).values()
     assert job.id.endswith(digest)
@@ -171,8 +165,7 @@ def test_code_is_run_only_where_the_command_names_it(cli, place):
         ({"train": {"t": {"method": ["simcse", "./m.py:M"], **GROUP}}}, "./m.py:M"),
         ({"train": {"t": {"method": "/proc/self/cwd/m.py:M", **GROUP}}}, "/proc/self/cwd/m.py:M"),
         ({"eval": {"e": {"model": ["minilm", "python:mine_cli:hashed"]}}}, "python:mine_cli:hashed"),
-        ({"eval": {"e": {"model": "{data_dir}"}}, "defaults": {"data_dir": "python:os:system"}}, "python:os:system"),
-    ):
+        ({"eval": {"e": {"model": "{data_dir}"}}, "defaults": {"data_dir": "python:os:system"}}, "python:os:system")):
         path = write(plan)
         for words in ((), ("--status",), ("--dry-run",), ("--allow", "m.py:N"), ("--allow", "python:mine_cli:flat")):
             fails(cli("run", path, *words), "names code", f"--allow {named}")
@@ -205,8 +198,7 @@ def test_the_count_is_that_of_the_jobs(place):
     plan = read_plan(write({
         "train": {"a": {"method": ["simcse", "ct"], "seeds": [1, 2]}, "b": {"method": "simcse", "backbone": ["job:a", "x"]},
                   "c": {"method": "simcse", "backbone": "job:a.ct-1", "seeds": [1, 2, 3], "max_steps": 7}},
-        "eval": {"e": {"model": ["job:a", "job:b", "job:c-2", "minilm"], "protocols": ["sts", "transfer"]}},
-    }))
+        "eval": {"e": {"model": ["job:a", "job:b", "job:c-2", "minilm"], "protocols": ["sts", "transfer"]}}}))
     assert job_count(plan, "") == len(expand(plan, "")) == 4 + 3 + 3 + 2 * (4 + 3 + 1 + 1)
 
 

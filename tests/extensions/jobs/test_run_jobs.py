@@ -33,8 +33,7 @@ def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
     """Three trainings, one of which starts from another, and its evaluation."""
     jobs = jobs_of(write({
         "train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=[1], max_steps=1)},
-        "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
-    }))
+        "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}}}))
     draw = random.Random(3)
     victim, log = draw.randrange(3), []
 
@@ -130,12 +129,10 @@ def test_a_failing_job_stops_what_needs_it_and_nothing_else(here):
 
     jobs = jobs_of(write({"train": {
         "bad": training(backbone="nobody/nothing"), "needs": training(backbone="job:bad"), "good": training(),
-        "after": training(backbone=["job:needs", "job:good"]),
-    }}))
+        "after": training(backbone=["job:needs", "job:good"])}}))
     ended = run(jobs, scripted(play))
     assert {name: where for name, (where, _) in ended.items()} == {
-        "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "after.needs-1": "stopped", "after.good-1": "done",
-    }
+        "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "after.needs-1": "stopped", "after.good-1": "done"}
     assert ended["bad-1"][1] == "--backbone nobody/nothing: no such folder"
     assert ended["needs-1"][1] == "needs bad-1" and ended["after.needs-1"][1] == "needs needs-1"
     seen = {job.name: standings(list(jobs.values()), Path("out"))[job.id] for job in jobs.values()}
@@ -215,8 +212,7 @@ def test_devices_are_shared_out():
     ([(8, 1)], 8, 0.25, (2, 4)),
     ([(2, 1)], 8, 0.25, (1, 2)),
     ([(64, 5)], 1, 0.4, (1, 10)),  # none is spread over two
-    ([(64, 2)], 1, 0.1, (1, 20)),
-])
+    ([(64, 2)], 1, 0.1, (1, 20))])
 def test_what_a_task_has_and_how_many_there_is_room_for(nodes, threads, gpus, share):
     assert shares(nodes, threads, gpus) == share
 

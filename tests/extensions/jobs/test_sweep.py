@@ -251,8 +251,7 @@ OTHERS = {
     "max_steps": lambda each: of_group(each, max_steps=3),
     "set.training.batch_size": lambda each: of_group(each, set={**each.group.set, "training.batch_size": 12}),
     "sample": lambda each: replace(each, defaults=Defaults(offline=True)),
-    "data_dir": lambda each: replace(each, defaults=Defaults(offline=True, sample=True, data_dir="data")),
-}
+    "data_dir": lambda each: replace(each, defaults=Defaults(offline=True, sample=True, data_dir="data"))}
 
 
 def test_another_search_is_refused_by_what_differs(here):

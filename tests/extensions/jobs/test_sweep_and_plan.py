@@ -133,8 +133,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     stated = {"method": "Mine", "backbone": "Tiny", "setting": "unsup", "note": "so"}
     path = write({
         "train": {"a": training(entry={"name": "mine", "flags": ["dev-selected"], **stated})},
-        "eval": {"e": {"model": "job:a", "protocols": ["sts", "geometry"]}},
-    })
+        "eval": {"e": {"model": "job:a", "protocols": ["sts", "geometry"]}}})
     tiny_models.build(Path("tiny"), pooler=False)
     jobs = list(jobs_of(path).values())
     runs, log, called = entry_runs(read_plan(path), jobs), [], []
@@ -150,8 +149,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
         folder.mkdir(parents=True, exist_ok=True)
     context = leaderboard.commands["add"].make_context("add", list(called[0][6:]))
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
-        "runs": records, "slug": "mine", "board": Path("b"), "flag": ("dev-selected",), **stated,
-    }
+        "runs": records, "slug": "mine", "board": Path("b"), "flag": ("dev-selected",), **stated}
 
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -171,8 +169,7 @@ def test_documents_begin_at_titles():
     documents = runpy.run_path(str(ROOT / "benchmarks" / "wiki_documents.py"))["documents"]
     lines = [
         "Red boats", "They float.", "History", "Nobody knows more than that.", "a small word", "It stands here.",
-        "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title",
-    ]
+        "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title"]
     assert documents(lines) == [lines[:2], lines[2:]]
 
 

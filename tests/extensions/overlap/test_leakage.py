@@ -76,8 +76,7 @@ def test_every_text_of_a_file_counts(tmp_path):
         "a.csv": "x,y\none two three,five six\nnine ten,a b c d\n", "a.tsv": "x\ty\none two three\tfive six\n",
         "bare.csv": "one two three,five six\n", "bare.tsv": "one two three\tfive six\n",
         "lists.jsonl": '{"query": "one two three", "positives": ["five six", "x"], "meta": {"n": 1}}\n',
-        "columns.json": '{"text": ["one two three", "five six"]}\n',
-    }
+        "columns.json": '{"text": ["one two three", "five six"]}\n'}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
         (shared,) = leakage(tmp_path / name, [pair_set("one", texts)])

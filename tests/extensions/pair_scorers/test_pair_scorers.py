@@ -98,8 +98,7 @@ def tokens_alone(folder, texts, prompt="", layer=-1):
 
 
 @pytest.mark.parametrize(("similarity", "options"), [
-    ("maxsim", {}), ("meanmaxsim", {"prompt": "the dog ", "layer": -2}), ("symmetric-maxsim", {}),
-], ids=str)
+    ("maxsim", {}), ("meanmaxsim", {"prompt": "the dog ", "layer": -2}), ("symmetric-maxsim", {})], ids=str)
 def test_any_transformer_s_token_vectors(folder, similarity, options):
     a, b = (tokens_alone(folder, side, **options) for side in (FIRST, SECOND))
     score = SCORES[similarity]

@@ -123,8 +123,7 @@ FAULTS = {  # of a folder, B's changes -> the only cause
     "cut at 61": ("plain", {"limit": 61}, f"texts are cut at 61 tokens instead of {LIMIT}"),
     "special tokens": ("plain", {"reads": {"split_special_tokens": True}},
                        "the tokenizer reads special tokens in a text as words"),
-    "case": ("plain", {"lower": True}, "texts are lower-cased"),
-}
+    "case": ("plain", {"lower": True}, "texts are lower-cased")}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -200,8 +199,7 @@ def square(tmp_path_factory):
     ((), "all modules but Normalize behind the pooling are left out", lambda vector: 2 * vector / vector.norm(),
      {"scale": "vectors are 2 times as long"}),
     ((1,), "Dense 1 behind the pooling is left out", lambda vector: vector,
-     {"normalisation": "vectors are not normalised at the end"}),
-])
+     {"normalisation": "vectors are not normalised at the end"})])
 def test_no_cause_says_of_a_what_it_does_not_do(square, kept, words, last, of_length):
     folder, layers = square
 
@@ -276,8 +274,7 @@ def test_equal_pairs(homes):
     pair = AutoModel.from_pretrained(llama), AutoTokenizer.from_pretrained(llama)
     for a, b, options in (
         (prompt, SentenceTransformer(str(prompt), device="cpu").encode, {}),
-        (llama, load_encoder(pair, pooler="last"), {"pooler": "last"}),
-    ):
+        (llama, load_encoder(pair, pooler="last"), {"pooler": "last"})):
         result = parity(a, b, texts=PROBE[bool(options):], a_options=options)  # llama reads no text without a token
         assert result.verdict == "equal" and result.equal and result.explanation is None and result.causes == ()
         assert result.largest < 1e-5 and "\nequal: on " in str(result)
@@ -321,8 +318,7 @@ def test_scores_and_an_equivalence_verdict(cli, folder, place):
 
 @pytest.mark.parametrize(("low", "high", "verdict"), [
     (-0.9, 0.9, "equivalent"), (-1.0, 0.9, "undecided"), (-0.9, 1.0, "undecided"), (1.1, 2.0, "not equivalent"),
-    (-2.0, -1.1, "not equivalent"), (None, None, "undecided"),
-])
+    (-2.0, -1.1, "not equivalent"), (None, None, "undecided")])
 def test_two_scores_are_equivalent_where_their_interval_lies_within_the_margin(low, high, verdict):
     difference = Difference(0.5, low, high)
     assert Scores("sts", "spearman", "STS-B", 42, 80.0, 80.5, difference, margin=1.0).verdict == verdict

@@ -99,8 +99,7 @@ def test_several_runs_start_together_in_their_own_colours(tmp_path):
     bests = [[line for line in log if line["kind"] == "dev" and line["best"]][-1] for log in logs]
     assert [text.get_text() for text in legend.get_texts()] == [
         f"one: best sts-b dev {bests[0]['score']:.2f} at step {bests[0]['step']}",
-        f"two: best sts-b dev {bests[1]['score']:.2f} at step {bests[1]['step']} of {bests[1]['stage']}",
-    ]
+        f"two: best sts-b dev {bests[1]['score']:.2f} at step {bests[1]['step']} of {bests[1]['stage']}"]
     one, *two = of(panels["loss: contrastive"], "_curve")
     assert one.get_color() == COLOURS[0] and [(line.get_color(), line.get_xdata()[0]) for line in two] == [
         (COLOURS[1], 5), (COLOURS[1], 35)]
@@ -132,8 +131,7 @@ def test_seeds_are_a_mean_and_a_band(tmp_path):
     scores = [line["score"] for line in kept]
     [legend] = figure.legends
     assert legend.get_texts()[0].get_text() == (
-        f"runs, 3 seeds: best sts-b dev {np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}"
-    )
+        f"runs, 3 seeds: best sts-b dev {np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}")
     assert "band: ± one standard deviation" in figure.get_supxlabel()
 
 

@@ -28,8 +28,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     return [
         make_run(folder / "even", 0.0, ("geometry", "all")), make_run(folder / "narrow", 1.0, ("geometry", "all")),
-        make_run(folder / "bare", 0.3),
-    ]
+        make_run(folder / "bare", 0.3)]
 
 
 def test_the_spectrum_drawn_is_the_stored_one(runs):
@@ -138,8 +137,7 @@ def test_drawing_imports_no_torch_and_help_no_matplotlib(runs, tmp_path):
         "assert 'matplotlib' not in sys.modules\n"
         f"for name, run in (('spectrum', {str(runs[0])!r}), ('training', {str(tmp_path / 'run')!r})):\n"
         f"    plot([name, run, '--output', {str(tmp_path)!r} + f'/{{name}}.svg'], standalone_mode=False)\n"
-        "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
-    )
+        "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n")
     done = light_process.run(code)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "spectrum.svg").is_file() and (tmp_path / "training.svg").is_file()

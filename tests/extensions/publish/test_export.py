@@ -109,8 +109,7 @@ def test_each_reason(run):
         ({"id": "sick-r/test", "n": 4927}, None, "sick-r/test with 4927 pairs is not the set"),
         ({"fitted_on": "stsb/test@abc"}, None, "fitted on the very texts"), ({"fitted_on": "nli@abc"}, None, None),
         ({}, "another", "another revision"),
-        ({"id": "mteb:BIOSSES", "text_version": "own", "known": False, "n": 0}, "theirs", None),
-    ):
+        ({"id": "mteb:BIOSSES", "text_version": "own", "known": False, "n": 0}, "theirs", None)):
         changed = record.model_copy(deep=True)
         changed.encoder.spec |= {"fitted_on": parts.pop("fitted_on", None)}
         for key, value in parts.items():
@@ -256,8 +255,7 @@ def test_it_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
     assert ModelCard(model_card(named, SAID)).data.base_model == "no-such-owner/no-such-model"
     for name, score, words in (
         ("held-out", -0.012345, "on held-out: -0.0123 |"),
-        ("sts-b dev (sample)", 84.618, "on sts-b dev: 84.62 (sample data: not comparable with published numbers) |"),
-    ):
+        ("sts-b dev (sample)", 84.618, "on sts-b dev: 84.62 (sample data: not comparable with published numbers) |")):
         best = {"name": name, "score": score, "stage": "main", "step": 5}
         card = model_card(RECIPE, {**SAID, "best": best, "sample": True})
         assert f"the weights of step 5, the best {words}" in card and "the dev score above chose these weights" in card

@@ -104,8 +104,7 @@ def test_every_score_arrives_and_none_is_merged(run, result, tmp_path):
     year = [each for each in results if each.dataset_type == "sample-sts12-test" and each.metric_config]
     assert {(each.metric_type, each.metric_config) for each in year} == {
         (f"cos_sim_{metric}{suffix}", how) for metric in ("spearman", "pearson")
-        for how, suffix in (("all", ""), ("mean", "_mean"), ("wmean", "_wmean"))
-    }
+        for how, suffix in (("all", ""), ("mean", "_mean"), ("wmean", "_wmean"))}
     assert all(f"({each.metric_config})" in each.metric_name for each in year)
     subsets = {each.metric_type for each in results if ", subset MSRvid" in each.metric_name}
     assert subsets == {"cos_sim_spearman_subset", "cos_sim_pearson_subset"}
@@ -238,8 +237,7 @@ def test_test_texts_in_the_training_texts_are_counted(result):
 
 @pytest.mark.parametrize(("n", "overlap", "type", "said"), [
     (1379, [], "senteval-stsb-test", ""),
-    (1300, ["stsb/train"], "senteval-stsb-test-part", "; without the pairs that share a sentence with stsb/train"),
-])
+    (1300, ["stsb/train"], "senteval-stsb-test-part", "; without the pairs that share a sentence with stsb/train")])
 def test_senteval_s_text_is_no_data_set_of_the_hub(result, n, overlap, type, said):
     [record] = of_sts(result, "STS-B").records
     record.data.text_version, record.data.n, record.protocol.settings["without_overlap"] = "senteval", n, overlap
@@ -300,8 +298,7 @@ def test_paths_of_the_machine_are_left_out(small):
     for path, kept in (
         ("/home/me/models/mini", "mini"), ("words:/home/me/glove.txt", "words:glove.txt"), ("--to=/tmp/x/", "--to=x"),
         ("../shared/data", "data"), ("~/runs/a", "a"), ("~me/a/b", "b"), ("C:\\Users\\me\\m", "m"), ("file:///home/m", "m"),
-        ("sts,retrieval:/home/me/q,mteb", "sts,retrieval:q,mteb"), ("words:/a/g.t?stop=/a/b/s.t", "words:g.t?stop=s.t"),
-    ):
+        ("sts,retrieval:/home/me/q,mteb", "sts,retrieval:q,mteb"), ("words:/a/g.t?stop=/a/b/s.t", "words:g.t?stop=s.t")):
         assert without_paths(path) == kept
     for same in ("org/model", "sts:all", "python:a.b:c", ".5", "https://hf.co/a/b", "mteb:MTEB(eng, v2)"):
         assert without_paths(same) == same
@@ -329,7 +326,6 @@ def test_neither_torch_nor_mteb_is_loaded(run, tmp_path):
         "import sys; from stsbench.extensions.publish.model_card import export_card; from pathlib import Path\n"
         "assert 'huggingface_hub' not in sys.modules\n"
         f"export_card(Path({str(run)!r}), Path({str(tmp_path / 'out')!r}), 'model-card')\n"
-        "assert not {'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)\n"
-    )
+        "assert not {'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)\n")
     done = light_process.run(code)
     assert done.returncode == 0, done.stderr

@@ -35,8 +35,7 @@ FILES = {
     "choices": (json.dumps({"label": 1, "input": "Not wet.", "sentences": ["Not dry.", "Dry.", "Wet."]}).encode(), CHOICE),
     "csts": (_zipped("dataset/csts_validation_reannotated.csv",
                      "sentence1,sentence2,condition,label\nA cat.,A dog.,legs,5\n"),
-             {"sentence1": "A cat.", "sentence2": "A dog.", "condition": "legs", "score": 5.0}),
-}
+             {"sentence1": "A cat.", "sentence2": "A dog.", "condition": "legs", "score": 5.0})}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -63,8 +62,7 @@ def test_a_set_is_fetched_once_at_its_commit_and_stays_where_fetching_it_again_f
 
 
 @pytest.mark.parametrize(("content", "rows", "message"), [
-    (b"other", 2, "its sha256 differs"), (FILES["semrel"][0], 3, "2 rows in its files, not 3"),
-])
+    (b"other", 2, "its sha256 differs"), (FILES["semrel"][0], 3, "2 rows in its files, not 3")])
 def test_another_file_leaves_nothing(tmp_path, content, rows, message):
     with answering(lambda _: content) as host, pytest.raises(DataError, match=message):
         _source(rows).fetch(tmp_path, host=host)

@@ -142,8 +142,7 @@ def write_samples(folder, hits):
     folder.mkdir()
     lines = [json.dumps({
         "doc_id": number, "resps": [], "filtered_resps": [], "doc_hash": f"{number:064}", "filter": "none",
-        "metrics": ["acc", "acc_norm"], "acc": float(hit), "acc_norm": 1.0 - hit,
-    }) for number, hit in enumerate(hits)]
+        "metrics": ["acc", "acc_norm"], "acc": float(hit), "acc_norm": 1.0 - hit}) for number, hit in enumerate(hits)]
     (folder / "samples_arc_easy_2026-01-02T03-04-05.678901.jsonl").write_text("\n".join(lines))
     return folder
 
@@ -277,8 +276,7 @@ ROWS = [(first, second, float(len(set(first.split()) & set(second.split()))))
 TRAINING = Dataset.from_dict({"a": TEXTS[:24], "b": TEXTS[30:54], "label": [number / 24 for number in range(24)]})
 ARGUMENTS = {
     "max_steps": 4, "per_device_train_batch_size": 4, "save_strategy": "no", "report_to": "none", "use_cpu": True,
-    "disable_tqdm": True, "learning_rate": 1e-3, "seed": 3,
-}
+    "disable_tqdm": True, "learning_rate": 1e-3, "seed": 3}
 
 
 class Nothing(BaseEvaluator):

@@ -211,12 +211,10 @@ CASES = {  # rule -> text -> everything that it may become
         "It is not raining.": {"It is raining."}, "Don't run!": {"Do run!"}, "You don 't have to .": {"You do have to ."},
         "He can't and won't.": {"He can and won't.", "He can't and will."},
         "Nobody is here.": set(), "A can of beer": set(), "Is it?": set(), "He has a dog": set(), "He runs.": set(),
-        "not only": set(), "": set(),
-    },
+        "not only": set(), "": set()},
     "entity": {
         "A man hugs a woman.": set(), "It rains.": set(), "A boy": {"A girl"},
-        "A man and the man's son": {"A woman and the woman's son"},
-    },
+        "A man and the man's son": {"A woman and the woman's son"}},
     "name": {"She saw Paris": {f"She saw {city}" for city in CITIES},
              "syria 's war": {f"{edit_of.lower()} 's war" for edit_of in NAMES["Syria"] if edit_of != "Syria"},
              "South China Sea": set(), "New Mexico": set()},
@@ -229,8 +227,7 @@ CASES = {  # rule -> text -> everything that it may become
         "A dog sits behind a cat": {"A cat sits behind a dog"},
         "An egg lies near a dog": {"A dog lies near an egg"},
         "John met Mary": set(), "A dog and a cat sleep.": set(), "A dog sees a dog.": set(), "It rains.": set(),
-        "From Paris to London": {"From London to Paris"}, "up from 5 to 7": {"up from 7 to 5"},
-    },
+        "From Paris to London": {"From London to Paris"}, "up from 5 to 7": {"up from 7 to 5"}},
     "quantifier": {"At least ten men left.": {"At most ten men left."}, "all men": {"some men", "no men"},
                    "a few men": {"many men"}, "not at all": set()},
     "time": {"He left before noon.": {"He left after noon."}, "last week": {"next week"},
@@ -247,8 +244,7 @@ CASES = {  # rule -> text -> everything that it may become
                     "I am here": {"I'm here"},
                     "They can't swim.": {"They cannot swim."}, "They cannot": {"They can't"}, "What it is.": set(),
                     "We have a dog": set(), "you don 't": {"you do not"}, "Isn't it": set()},
-    "typo": {"a dog ran": set(), "Paris LONDON 12345": set()},
-}
+    "typo": {"a dog ran": set(), "Paris LONDON 12345": set()}}
 
 
 def outcomes(rule, text):
@@ -281,8 +277,7 @@ def test_a_typo_is_one_slip_in_one_word_whose_first_letter_stays():
 SOME = (
     "A", "a", "the", "man", "dog", "Paris", "syria", "is", "not", "can't", "don", "'t", "'s", "two", "12", "2004", "all",
     "some", "before", "Monday", "may", "big", "red", ",", ".", "?", "and", "I", "am", "it", "cannot", "’", "“", "5%", "$",
-    "ß", "İ", "中文",
-)
+    "ß", "İ", "中文")
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(SOME), max_size=10).map(" ".join))
 
 

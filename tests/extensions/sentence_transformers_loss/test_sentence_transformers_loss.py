@@ -44,8 +44,7 @@ def our_loop(place, options, monkeypatch, pooler, file="text.txt", part="data", 
     recipe = Recipe(
         name=name, method=method_name(options), options=options.model_dump(), training={**TRAINING, **training},
         backbone={"model": str(place / "model"), "pooler": pooler, "dropout": 0.1, "max_length": 12},
-        selection={"by": "none"}, precision=precision, **{part: {"file": str(place / file)}},
-    )
+        selection={"by": "none"}, precision=precision, **{part: {"file": str(place / file)}})
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "run", run)
         stsbench.train(recipe.method, recipe=recipe, output=place / name)
@@ -69,9 +68,7 @@ def train(model, loss, columns, **arguments):
     settings = {
         "max_steps": STEPS, "learning_rate": 1e-3, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "use_cpu": True,
         "per_device_train_batch_size": SIZE, "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
-        "logging_strategy": "no", "output_dir": "trainer", **arguments,
-        "batch_sampler": in_order,
-    }
+        "logging_strategy": "no", "output_dir": "trainer", **arguments, "batch_sampler": in_order}
     trainer = SentenceTransformerTrainer(model, SentenceTransformerTrainingArguments(**settings), Dataset.from_dict(columns),
                                          loss=loss, callbacks=[SeedDropout()])
     trainer.train()

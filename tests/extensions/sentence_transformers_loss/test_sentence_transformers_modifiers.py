@@ -31,14 +31,12 @@ FIRST, SECOND, THIRD = TEXTS, TEXTS[3:] + TEXTS[:3], TEXTS[5:] + TEXTS[:5]
 COUNTERPARTS = {
     "cosent": (methods.CoSENT(), losses.CoSENTLoss, (FIRST, SECOND), SCORES),
     "simcse-hard": (methods.SimCSE(view="given", head="none"), losses.MultipleNegativesRankingLoss, (FIRST, SECOND, THIRD),
-                    None),
-}
+                    None)}
 MODIFIERS = {
     "plain": lambda model, loss: loss,
     "matryoshka": lambda model, loss: losses.MatryoshkaLoss(model, loss, [8, 32, 16], [0.3, 1, 2]),
     "adaptive-all": lambda model, loss: losses.AdaptiveLayerLoss(model, loss, -1, 0.5, 2.0, kl_temperature=0.7),
-    "2d": lambda model, loss: losses.Matryoshka2dLoss(model, loss, [32, 8], None, -1, -1, kl_temperature=0),
-}
+    "2d": lambda model, loss: losses.Matryoshka2dLoss(model, loss, [32, 8], None, -1, -1, kl_temperature=0)}
 
 
 def measured(loss, model, columns, labels, seed=3):
@@ -66,9 +64,7 @@ def without_dropout(model):
     return model.train()
 
 
-@pytest.mark.parametrize(("pooler", "case", "modifier"), [
-    ("cls", "cosent", "2d"), ("mean", "simcse-hard", "adaptive-all"),
-])
+@pytest.mark.parametrize(("pooler", "case", "modifier"), [("cls", "cosent", "2d"), ("mean", "simcse-hard", "adaptive-all")])
 def test_a_modifier_has_the_same_effect_as_around_the_library_s_own_loss(loaded, pooler, case, modifier):
     options, kind, columns, labels = COUNTERPARTS[case]
     labels = labels if labels is None else labels.double()
@@ -155,8 +151,7 @@ ADAPTERS = {
     "lora": peft.LoraConfig(target_modules=TARGETS, modules_to_save=["embeddings"], init_lora_weights=False),
     "activated": peft.LoraConfig(target_modules=TARGETS, alora_invocation_tokens=[5], init_lora_weights=False,
                                  task_type="FEATURE_EXTRACTION"),
-    "prompt": peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3),
-}
+    "prompt": peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)}
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -217,8 +212,7 @@ SCORED = {"first": RESUMED_TEXTS[:24], "second": RESUMED_TEXTS[24:], "score": [r
 ARGUMENTS = {
     "max_steps": STEPS, "learning_rate": 1e-3, "per_device_train_batch_size": 6, "save_strategy": "steps", "save_steps": 2,
     "report_to": "none", "use_cpu": True, "disable_tqdm": True, "logging_steps": 1, "eval_strategy": "steps",
-    "eval_steps": 3,
-}
+    "eval_steps": 3}
 
 
 def trained(model, loss, data, folder, resumed=None, **arguments):
@@ -249,8 +243,7 @@ def test_a_resumed_training_is_the_one_that_was_not_stopped(loaded, tmp_path):
         return model, {
             "second": losses.CoSENTLoss(model), "third": as_sentence_transformers_loss("tsdae", model),
             "fourth": as_sentence_transformers_loss(methods.ESimCSE(head="none"), model),
-            "first": losses.MatryoshkaLoss(model, as_sentence_transformers_loss(crop, model), [32, 8], n_dims_per_step=1),
-        }
+            "first": losses.MatryoshkaLoss(model, as_sentence_transformers_loss(crop, model), [32, 8], n_dims_per_step=1)}
 
     arguments = {"gradient_accumulation_steps": 2, "multi_dataset_batch_sampler": "proportional"}
     measured, weights = trained(*made(), data, tmp_path / "whole", **arguments)

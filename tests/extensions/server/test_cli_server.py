@@ -217,8 +217,7 @@ def test_no_proxy_where_the_environment_says_none(monkeypatch):
     (f"socks://{SECRET}@127.0.0.1:9", "the proxy of HTTP_PROXY is no address of one: write http://HOST:PORT"),
     (f"http://me:{SECRET}@127.0.0.1:{SECRET}", "the proxy of HTTP_PROXY is no address of one"),
     (f"http://{SECRET} x", "the proxy of HTTP_PROXY is no address of one"),
-    (f"me:{SECRET}@127.0.0.1:9", "the proxy http://127.0.0.1:9 of HTTP_PROXY cannot be reached .*: does the proxy run"),
-])
+    (f"me:{SECRET}@127.0.0.1:9", "the proxy http://127.0.0.1:9 of HTTP_PROXY cannot be reached .*: does the proxy run")])
 def test_a_proxy_that_cannot_be_used_is_one_line(monkeypatch, proxy, line):
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv("HTTP_PROXY", proxy)

@@ -95,8 +95,7 @@ def test_nobody_asks_before_a_server_says(server, monkeypatch):
     (closed, "closed the connection", 12),
     (lambda handler, body: handler.give(b"<html>"), "not JSON, or half of one (in 8 tries)", 12),
     (lambda handler, body: handler.give({"error": {"message": "asleep"}}), "without vectors: asleep", 2),
-    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "an answer of more than", 2),
-])
+    (changed(lambda answer: answer.update(more="x" * 3_000_000)), "an answer of more than", 2)])
 def test_what_does_not_pass_is_one_line(server, spoil, line, asked):
     encoder = loaded(server, requests=1)
     server.always = spoil
@@ -137,8 +136,7 @@ def test_a_slow_server_is_asked_again_and_not_for_ever(server, monkeypatch):
 
 
 @pytest.mark.parametrize(("most", "code", "said"), [
-    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory"),
-])
+    (8, 413, "batch size 32 > maximum allowed batch size 8"), (2, 500, "out of memory")])
 def test_a_smaller_limit_of_texts_is_found(server, most, code, said):
     """From the probe on, whatever the words; it is not looked for again with every batch."""
     server.always = when(lambda body: len(body["input"]) > most, status(code, said))
@@ -190,8 +188,7 @@ def test_so_many_at_a_time_and_the_first_error_ends_all(server):
 @pytest.mark.parametrize("failing", [
     status(500, "failed to encode response: json: unsupported value: NaN"),
     changed(lambda answer: [answer["data"].pop(), None][1]),
-    status(413, "`inputs` must have less than 512 tokens. Given: 600"),
-], ids=range(3))
+    status(413, "`inputs` must have less than 512 tokens. Given: 600")], ids=range(3))
 def test_the_text_that_a_server_fails_at_is_named(server, failing):
     """Whatever it says, in a few tries, and no other one; a text as long as this is cut."""
     encoder = loaded(server, requests=1)
@@ -322,8 +319,7 @@ def test_a_number_is_read_or_refused():
 @pytest.mark.parametrize(("answer", "line"), [
     (lambda question: "4/5" if "aaa" in question else "3", "5 of 7 answers do not hold one number, as of pair "),
     (lambda question: {"choices": []}, "gave an answer without a text"),
-    (lambda question: {"choices": [{"message": {"content": "1."}, "finish_reason": "length"}]}, "an answer that was cut"),
-])
+    (lambda question: {"choices": [{"message": {"content": "1."}, "finish_reason": "length"}]}, "an answer that was cut")])
 def test_an_answer_without_its_number_is_a_failure(server, answer, line):
     server.always = saying(answer)
     result = measured(server)

@@ -66,8 +66,7 @@ def test_a_model_is_known_again_at_any_address(server, relative):
 
 # the third: in float16 a model may move by as much as it differs from itself in float32
 @pytest.mark.parametrize(("noise", "other"), [
-    (0.0, dict(relative=0.0, fixed=3e-4)), (5e-3, dict(relative=5e-3, fixed=5e-2)), (1e-6, dict(relative=1e-3, fixed=2e-3)),
-])
+    (0.0, dict(relative=0.0, fixed=3e-4)), (5e-3, dict(relative=5e-3, fixed=5e-2)), (1e-6, dict(relative=1e-3, fixed=2e-3))])
 def test_another_model_is_another_one(server, noise, other):
     server.model = noisy(noise)
     first = fingerprint(server)
@@ -192,8 +191,7 @@ def retrieved(server, name="hash", **options):
     bge-m3 all-minilm:22m text-embedding-3-small text-embedding-ada-002 text-embedding-v4 granite-embedding:30m
     bge-large-zh hash my-e5-base-v2-tuned e5-large-instruct nomic-embed-vision-v1.5 qwen3-reranker:0.6b qwen3:0.6b
     bge-reranker-v2-m3 mxbai-embed-2d
-    """),
-])
+    """)])
 def test_a_card_is_known_by_any_name_of_its_model(query, names):
     for name in names.split():
         card = served_card(name)

@@ -50,8 +50,7 @@ def unit(texts):
 
 
 @pytest.mark.parametrize(("made", "precision"), [
-    ("unit", "int8"), ("unit in 16 bits", "float32"), ("post-processed", "int8"),
-])
+    ("unit", "int8"), ("unit in 16 bits", "float32"), ("post-processed", "int8")])
 def test_a_cut_vector_has_length_1_again_where_the_vectors_have_it_whatever_is_declared(base, made, precision):
     """By the vectors of a function, which declares nothing, and of a map behind a normalised model, which is one no more."""
     whole = {
@@ -151,8 +150,7 @@ def test_a_call_is_calibrated_by_itself(base):
 
 
 @pytest.mark.parametrize("make", [
-    lambda base: Held(base, Vectors()), lambda base: Variant(base, Form(None, "binary"), Vectors()),
-], ids=["held", "binary"])
+    lambda base: Held(base, Vectors()), lambda base: Variant(base, Form(None, "binary"), Vectors())], ids=["held", "binary"])
 def test_whatever_is_known_of_the_base_is_behind_a_copy(make):
     for read in (lambda made: made, lambda made: made.for_role("query"), lambda made: made.with_prompt("x: "),
                  lambda made: made.for_task(TextTask("T", "STS"))):

@@ -30,8 +30,7 @@ COST = {
     "probe": 1, "texts": 64, "seconds": [0.1, 0.102, 0.098, 0.1, 0.11], "cpu_seconds": [0.2] * 5,
     "sentences_per_second": 640.0, "tokens_per_second": 9000.0, "latency_seconds": 0.004,
     "memory_bytes": 500_000_000, "width": 3, "parameters": 1000,
-    "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4, "where": "process",
-}
+    "bytes_a_vector": 12.0, "machine": {"cpu": "Some CPU", "cores": 8}, "device": "cpu", "threads": 4, "where": "process"}
 
 
 def costing(run, **changed):
@@ -50,8 +49,7 @@ def encoders(folder, tasks):
     return [
         costing(sts_run(folder / "a", 0.2, tasks, draw=1, name="slow"), **speed(100)),
         costing(sts_run(folder / "b", 0.2, tasks, draw=2, name="quick"), **speed(800), bytes_a_vector=6.0),
-        costing(sts_run(folder / "c", 1.5, tasks, draw=3, name="poor"), **speed(5000), bytes_a_vector=3.0),
-    ]
+        costing(sts_run(folder / "c", 1.5, tasks, draw=3, name="poor"), **speed(5000), bytes_a_vector=3.0)]
 
 
 @pytest.fixture(scope="module")

@@ -177,8 +177,7 @@ def test_the_shipped_noise_of_the_field_is_that_of_the_board_s_records() -> None
     unit, ratio = script.paired_noise(rows, "pearson")
     assert stored["sets"]["STS16"]["pearson"] == {
         "unit_error": pytest.approx(np.quantile(unit, [0.25, 0.5, 0.75]), rel=0.1),
-        "ratio": pytest.approx(np.quantile(ratio, [0.25, 0.5, 0.75]), rel=0.1),
-    }
+        "ratio": pytest.approx(np.quantile(ratio, [0.25, 0.5, 0.75]), rel=0.1)}
     made = [item.protocol.draws(item.observed(), item.set_id, script.RESAMPLES, script.SEED) for _, item in rows[:2]]
     drawn = np.array([of_row[None, "all", "pearson"] for of_row in made])
     error = np.std(drawn[0] - drawn[1], ddof=1)

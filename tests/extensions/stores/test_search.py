@@ -158,8 +158,7 @@ def found(rows):
 
 @pytest.mark.parametrize("options", [
     {"num_negatives": 2, "range_min": 3, "absolute_margin": 0.02}, {"range_max": 9, "num_negatives": 4},
-    {"relative_margin": 0.03, "num_negatives": 5}, {"max_score": 0.97, "min_score": 0.9, "range_min": 1},
-])
+    {"relative_margin": 0.03, "num_negatives": 5}, {"max_score": 0.97, "min_score": 0.9, "range_min": 1}])
 def test_negatives_are_those_of_sentence_transformers(encoder, place, options):
     Path("further.txt").write_text("\n".join(FURTHER) + "\n", "utf-8")
     names = {"num_negatives": "negatives", "range_min": "skip", "range_max": "depth"}
@@ -210,8 +209,7 @@ def test_texts_that_differ_by_white_space_are_one_and_blank_ones_none(tmp_path):
     assert {row["positive"] for row in mined} == {"the  cat sat", " the dog barked "}
     assert sorted((row["anchor"], " ".join(row["negative"].split())) for row in mined) == [
         ("a cat naps", "the bird sang"), ("a cat naps", "the dog barked"),
-        ("a dog barks", "a cat naps"), ("a dog barks", "the bird sang"), ("a dog barks", "the cat sat"),
-    ]
+        ("a dog barks", "a cat naps"), ("a dog barks", "the bird sang"), ("a dog barks", "the cat sat")]
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")

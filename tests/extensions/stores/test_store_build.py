@@ -210,8 +210,7 @@ def test_a_store_of_two_processes_is_that_of_one(place, forks):
 
 
 VECTORS_IN = np.array(
-    [[1, -2, 0, .5, 0, 3e-5, -4, 8, 1], [-.5, 1, 0, .25, -1, 0, 2, -8, .1], [2, 3, 0, -1, .5, 0, 4, 1, -1]], np.float32
-)
+    [[1, -2, 0, .5, 0, 3e-5, -4, 8, 1], [-.5, 1, 0, .25, -1, 0, 2, -8, .1], [2, 3, 0, -1, .5, 0, 4, 1, -1]], np.float32)
 
 
 def stored(tmp_path, dtype):

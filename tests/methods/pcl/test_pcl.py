@@ -43,8 +43,7 @@ def naive_reconstruction(whole, head, frozen_layers, plain, masked, labels):
 
 
 @pytest.mark.parametrize(("family", "attention", "options"), [
-    ("bert", "eager", {}), ("roberta", "sdpa", {"mlm_probability": 0.9, "frozen_layers": 2, "head_layers": 1}),
-])
+    ("bert", "eager", {}), ("roberta", "sdpa", {"mlm_probability": 0.9, "frozen_layers": 2, "head_layers": 1})])
 def test_the_reconstruction_is_that_of_transformers_with_its_gradients(masked_lms, family, attention, options):
     """To 1e-8, with padding that no row needs. The contrastive term: tests/methods/test_terms.py."""
     folder = masked_lms[family]

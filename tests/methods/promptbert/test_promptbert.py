@@ -21,8 +21,7 @@ DATA = {
     "plain": {"sentence": [18, 1, 17, 5]},
     "empty, too": {"sentence": [18, 1, 17, 5, 0]},  # which less its template is nothing, and its cosine rounding
     "triplets": {"anchor": [3, 17, 1], "positive": [7, 6, 18], "negative": [10, 1, 17]},
-    "quadruples": {role: [row, 17, 18] for row, role in enumerate(("anchor", "positive", "negative", "negative2"), 3)},
-}
+    "quadruples": {role: [row, 17, 18] for row, role in enumerate(("anchor", "positive", "negative", "negative2"), 3)}}
 RIGHTMOST = {"trained": "prompt_rightmost", "head": "none"}
 RELEASED = {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False}
 
@@ -151,10 +150,8 @@ def alternating(cases):
         ("empty, too", {"second_template": None, "similarity": "dot", "denoise": False, "head": "transform"}),
         ("plain", {"trained": "prompt", "head": "transform"}), ("plain", RIGHTMOST),
         ("triplets", {"head": "transform", "denoise_gradient": False}),
-        ("plain", {**MASK_FIRST, "trained": "prompt", "head": "none"}),
-    ]),
-    ("roberta", "plain", {"denoise_start": "zero", "denoise_second_shift": "first"}),
-], ids=str)
+        ("plain", {**MASK_FIRST, "trained": "prompt", "head": "none"})]),
+    ("roberta", "plain", {"denoise_start": "zero", "denoise_second_shift": "first"})], ids=str)
 def test_loss_and_gradients(masked_lms, family, kind, options):
     """To 1e-6 of their size (what is 0 by mathematics, to rounding)."""
     folder = masked_lms[family]
@@ -187,8 +184,7 @@ def test_loss_and_gradients(masked_lms, family, kind, options):
 @pytest.mark.parametrize(("family", "options"), alternating([(options,) for options in (
     {"head": "mlp", "full_stop": False, "test_denoise": True}, {"head": "transform", "denoise_start": "zero"},
     {"test_denoise": True, "denoise_positions": "empty"}, {**RIGHTMOST, "test_denoise": True}, RELEASED,
-    {"trained": "prompt", "head": "none", "text": "inside", "dev": "test", "test_denoise": True},
-)]), ids=str)
+    {"trained": "prompt", "head": "none", "text": "inside", "dev": "test", "test_denoise": True})]), ids=str)
 def test_the_encoders_tested_and_selected_by_are_the_prompts_of_the_options(masked_lms, family, options):
     """What a prompt makes of texts, one at a time: tests/encoders/prompt/test_prompt_encoder.py."""
     method = promptbert(masked_lms[family], **options)

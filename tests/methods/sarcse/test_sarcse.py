@@ -104,8 +104,7 @@ def terms(method, data, **more):
 @pytest.mark.parametrize(("sizes", "data", "options"), [
     (SIZES, PLAIN, {**NO_DECODER, "similarity": "dot"}), (ODD, TRIPLETS, {"unpool": "repeat"}),
     (SIZES, PLAIN, {"beta": 0.0, "gamma": 0.3, "temperature": 0.2, "contrastive_weight": 0.5, "self_adaptive": False}),
-    (SINGLE, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"}),
-])
+    (SINGLE, TRIPLETS, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"})])
 def test_the_losses(folder, sizes, data, options):
     view = "given" if "anchor" in data else "dropout"
     method = sarcse(folder, sizes, view=view, **options)

@@ -62,8 +62,7 @@ def test_two_encoders(folder):
         first = [[backbone.model(torch.tensor([row])).last_hidden_state[0, 0] for row in tokens(folder, TRIPLETS[role])]
                  for role in ("positive", "negative")]
         keys, negatives = (heads(vectors, head.dense) for vectors in first)
-    queries = cls(folder, TRIPLETS["anchor"], method.head.dense)
-    same(value, info_nce(queries, keys, negatives))
+    same(value, info_nce(cls(folder, TRIPLETS["anchor"], method.head.dense), keys, negatives))
     value.backward()
     assert all(weight.grad.any() for weight in method.second.parameters())
     assert method.inference().model is method.backbone.model
@@ -91,8 +90,7 @@ def test_masked_lm_term(folder, in_place):
     ("delete_words", False, {"rate": 0.3}, lambda words, rng: edits.delete_words(words, 0.3, rng)),
     ("delete_one_word", True, {}, edits.delete_one_word),
     ("synonym", False, {"thesaurus": "words.tsv"},
-     lambda words, rng: edits.synonym(words, {"cat": ("dog",), "big": ("small", "red")}, rng)),
-])
+     lambda words, rng: edits.synonym(words, {"cat": ("dog",), "big": ("small", "red")}, rng))])
 def test_changed_words(folder, tmp_path, monkeypatch, view, both, options, change):
     monkeypatch.chdir(tmp_path)
     Path("words.tsv").write_text("cat\tdog\nbig\tsmall\tred\n", "utf-8")
@@ -122,8 +120,7 @@ def test_following_sentences(folder, view, reach):
     seen = {}
     for seed in range(40):
         rows = every.at(np.flatnonzero(usable)[::-1])
-        views = method.views(rows, np.random.default_rng(seed))
-        for row, first, second in zip(rows.rows, *views.tokens, strict=True):
+        for row, first, second in zip(rows.rows, *method.views(rows, np.random.default_rng(seed)).tokens, strict=True):
             assert first.tolist() == tokens(folder, [TEXTS[row]])[0]
             seen.setdefault(row, set()).add(tuple(second.tolist()))
     for row, actual in seen.items():
@@ -169,8 +166,7 @@ def test_words_filled_in_by_a_masked_lm(folder, encoders, both):
 def test_whole_words_are_replaced_in_the_stated_share(folder):
     tok, rng = AutoTokenizer.from_pretrained(folder), np.random.default_rng(0)
     texts = ["catdog the manx plays", "a", "", "the cat eats red food in the big park ."]  # catdog, manx: in pieces
-    encoded = tok(texts, padding=False, truncation=False)
-    drawn = []
+    encoded, drawn = tok(texts, padding=False, truncation=False), []
     for _ in range(300):
         ids, labels = words_to_replace(encoded, 0.25, rng)
         assert [row.tolist() for row in ids] == encoded["input_ids"]
@@ -180,11 +176,9 @@ def test_whole_words_are_replaced_in_the_stated_share(folder):
             assert None not in chosen
             assert all((word in chosen) == (label != -100) for word, label in zip(words, wanted, strict=True))
             assert all(label in (-100, token) for token, label in zip(row, wanted, strict=True))
-            count = len({word for word in words if word is not None})
-            assert len(chosen) == math.floor(0.25 * count + 0.5)
+            assert len(chosen) == math.floor(0.25 * len({word for word in words if word is not None}) + 0.5)
             drawn += [word for word in chosen if number == 3]
-    counts = np.bincount(drawn, minlength=10)
-    assert np.abs(counts - len(drawn) / 10).max() < 5 * math.sqrt(len(drawn) * 0.1 * 0.9)
+    assert np.abs(np.bincount(drawn, minlength=10) - len(drawn) / 10).max() < 5 * math.sqrt(len(drawn) * 0.1 * 0.9)
 
 
 # ESimCSE -------------------------------------------------------------------------------------------------------
@@ -204,8 +198,7 @@ def rows(folder, step=0):
 
 
 @pytest.mark.parametrize("options", [
-    {"queue": queue(7, start="random")}, {"queue": queue(3, momentum=0.5), "temperature": 0.3},
-])
+    {"queue": queue(7, start="random")}, {"queue": queue(3, momentum=0.5), "temperature": 0.3}])
 def test_four_steps_are_those_of_a_loop(folder, options):
     """What the released code does in one step after another, without its Trainer: the loss, then theta_m, then the queue;
     while weights move and the queue fills and runs over."""
@@ -310,8 +303,7 @@ def uniform(counter, values):
 @pytest.mark.parametrize(("items", "options", "most", "first", "last"), [
     (12, {"rate": 0.32}, 2, 1, 10), (40, {"rate": 0.5, "unit": "word"}, 9, 0, 38),
     (42, {"rate": 0.5, "count": "paper"}, 20, 1, 40), (1, {"unit": "word", "count": "paper"}, 1, 0, 0),
-    (6, {"rate": 0.32}, 0, 0, 0), (1, {"unit": "word"}, 0, 0, 0),
-])
+    (6, {"rate": 0.32}, 0, 0, 0), (1, {"unit": "word"}, 0, 0, 0)])
 def test_how_many_are_repeated_and_which(items, options, most, first, last):
     rng = np.random.default_rng(0)
     drawn = [repeated(items, Repetition(**options), rng).tolist() for _ in range(2000)]

@@ -64,8 +64,7 @@ def spelt(tokenizer, template, text, options):
 
 @pytest.mark.parametrize(("family", "options"), [
     ("bert", {}), ("roberta", {"lookup": "line", "second_template": None, "max_length_counts": "sentence"}),
-    ("bert", {"full_stop": "none", "head": "none"}), ("roberta", {"train_tokens": "released"}),
-], ids=str)
+    ("bert", {"full_stop": "none", "head": "none"}), ("roberta", {"train_tokens": "released"})], ids=str)
 def test_views_and_vectors_are_those_of_the_description(masked_lms, pairs, family, options):
     """The loss of the vectors: tests/methods/test_terms.py."""
     folder = masked_lms[family]
@@ -101,8 +100,7 @@ def test_a_tokenizer_that_knows_blanks_in_training_as_released(masked_lms, pairs
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("a cat", "a cat ."), ("a cat  ", "a cat   ."), ("a cat!", "a cat!"), ("a cat) ", "a cat) "), ("", ""), ("  ", "  "),
-    ("a cat\u2026", "a cat\u2026 ."), ("a cat's", "a cat's ."), ("a cat'", "a cat'"),
-])
+    ("a cat\u2026", "a cat\u2026 ."), ("a cat's", "a cat's ."), ("a cat'", "a cat'")])
 def test_the_full_stop_of_the_released_code(text, expected):
     assert with_full_stop(text, "punctuation32") == expected and with_full_stop(text, False) == text
 
@@ -118,8 +116,7 @@ def test_the_full_stop_of_the_released_code(text, expected):
     ("They/nsubj/PRP/they sing/ROOT/VBP/sing", "They do not sing"),
     ("They/nsubj/PRP/they sang/ROOT/VBD/sing", "They did not sing"), ("Be/ROOT/VB/be quiet/acomp/JJ/quiet", None),
     ("He/nsubj/PRP/he has/ROOT/VBZ/have ships/dobj/NNS/ship", "He does not have ships"),
-    ("A/det/DT/a red/amod/JJ/red ship/ROOT/NN/ship", None), ("", None),
-])
+    ("A/det/DT/a red/amod/JJ/red ship/ROOT/NN/ship", None), ("", None)])
 def test_the_released_rule_on_parses_made_by_hand(spelt, expected):
     assert negated([Token(*word.split("/")) for word in spelt.split()]) == expected
 
@@ -133,8 +130,7 @@ def test_the_released_rule_on_parses_made_by_hand(spelt, expected):
     ("She did her work.", "She did not do her work."), ("She does help.", "She does not do help."),
     ("You do know.", "You do not know."), ("Anna played chess.", "Anna did not play chess."),
     ("The played game ended.", None), ("He plays chess.", "He does not play chess."), ("Three plays close.", None),
-    ("They own a mill.", "They do not own a mill."), ("A  mill,  which  was  new.", "A  mill,  which  was not  new."),
-])
+    ("They own a mill.", "They do not own a mill."), ("A  mill,  which  was  new.", "A  mill,  which  was not  new.")])
 def test_the_rule_of_verb_lists(text, expected):
     assert verbs.negated(text) == expected
 

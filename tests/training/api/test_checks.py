@@ -47,21 +47,19 @@ def test_wrong_views_are_refused_and_right_ones_pass(method, backbone):
     ids = backbone.tokenise(TEXTS)
     padded = backbone.tokenizer(TEXTS, padding=True)["input_ids"]
     for views, message in [
-        (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
-        ([ids], f"Plain.views {AT} must return Views, not list"),
-        (Views([]), "gave no view"),
-        (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
-        (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
-        (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
-        (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
-        (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
-        (Views([[ids[0], [5, -1]]]), "has the token id -1"),
-        (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
-        (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
-        (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
-        (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
-        (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows"),
-    ]:
+            (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
+            ([ids], f"Plain.views {AT} must return Views, not list"), (Views([]), "gave no view"),
+            (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
+            (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
+            (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
+            (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
+            (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
+            (Views([[ids[0], [5, -1]]]), "has the token id -1"),
+            (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
+            (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
+            (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
+            (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
+            (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows")]:
         with pytest.raises(StsbenchError, match=message):
             checks.check_views(method, views, range(2), "views")
     arrays, tensors = [np.array(each) for each in ids], [torch.tensor(each) for each in ids]
@@ -69,17 +67,15 @@ def test_wrong_views_are_refused_and_right_ones_pass(method, backbone):
     assert checks.check_views(method, views, range(2), "views") is views
     eos = backbone.tokenizer.sep_token
     plain = AutoTokenizer.from_pretrained(backbone.tokenizer.name_or_path, pad_token=eos)  # as GPT's pad is its end of text
-    shared = Plain(Backbone(backbone.model, plain), Options())
-    checks.check_views(shared, Views([ids]), range(2), "views")
+    checks.check_views(Plain(Backbone(backbone.model, plain), Options()), Views([ids]), range(2), "views")
 
 
 def test_wrong_terms(method):
     value = torch.ones((), requires_grad=True)
     for terms, message in [
-        ({}, f"Plain.forward {AT} gave no term"), ([1], "must give a dict of terms, .* not list"),
-        ({"a": value}, "'a' must be a Term"), ({"a": Term(value, 0)}, "'a' has count 0 and a value that is not 0"),
-        ({"a": Term(value.detach(), 2)}, f"Plain.forward {AT}: the loss has no gradient"),
-    ]:
+            ({}, f"Plain.forward {AT} gave no term"), ([1], "must give a dict of terms, .* not list"),
+            ({"a": value}, "'a' must be a Term"), ({"a": Term(value, 0)}, "'a' has count 0 and a value that is not 0"),
+            ({"a": Term(value.detach(), 2)}, f"Plain.forward {AT}: the loss has no gradient")]:
         with pytest.raises(StsbenchError, match=message):
             checks.check_terms(method, terms)
     assert checks.check_terms(method, {"a": Term(value, 2), "none": Term(value.detach() * 0, 0)})
@@ -213,8 +209,7 @@ def test_every_labelled_row_once_an_epoch_whatever_the_stage_does(rows, size, ow
 def test_what_a_batch_holds(place):
     """Triplets: a view a text, no labels; pairs: two views and the labels as the file has them."""
     assert nli_roles(("sentence", *TRIPLET, "negative2"), "x") == TRIPLET and nli_roles(PAIR, "x") == PAIR
-    path = nli_files.pairs(place)
-    _, data, made, said = opened(values_of(place, path))
+    _, data, made, said = opened(values_of(place, nli_files.pairs(place)))
     stage = made["main"]
     assert any("used as premise, hypothesis, label" in line for line in said) and not stage.labelled_only
     rows = stage.labelled.rows(np.array([4, 2]))

@@ -86,8 +86,7 @@ def test_the_parts_on_plain_text_make_a_method(cli, folder):
     head = (
         "import torch\nfrom torch.nn.functional import multi_margin_loss, normalize\n"
         "from stsbench.training.api import Method, Term, Views, gather\n\n\nclass SpanMask(Method):\n"
-        '    """A span mask and a hinge."""\n\n'
-    )
+        '    """A span mask and a hinge."""\n\n')
     (folder / "spanmask.py").write_text(f"{head}{VIEWS}\n{FORWARD}")
     (folder / "spanmask.yaml").write_text(PLAIN)
     (folder / "sentences.txt").write_text("".join(f"{line.split(',')[1]}\n" for line in FILES["pairs.csv"].splitlines()))

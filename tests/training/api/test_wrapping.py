@@ -97,13 +97,12 @@ def test_the_whole_vector_alone_is_the_term_without_a_wrapper_to_the_last_bit():
 
 def test_what_is_refused():
     for wrapping, blocks, options, message in (
-        (Wrapping(((9, 1.0),)), 2, {}, "matryoshka.dims 9 is more than the 8 numbers"),
-        (Wrapping(DIMS), 2, {"similarity": "dot"}, "matryoshka: shortened vectors are normalised"),
-        (Wrapping((), GuideRule(), torch.zeros(N, N)), 2, {"similarity": "dot"}, "set guide.contrast_anchors"),
-        (Wrapping((), GuideRule()), 2, {}, "guide: labelled rows are contrasted"),
-        (Wrapping((), GuideRule(), torch.zeros(3, 3)), 2, {}, "other texts than the rows"),
-        (Wrapping((), PLAIN, torch.zeros(N, N)), 3, {}, "other texts than those of the rows"),
-    ):
+            (Wrapping(((9, 1.0),)), 2, {}, "matryoshka.dims 9 is more than the 8 numbers"),
+            (Wrapping(DIMS), 2, {"similarity": "dot"}, "matryoshka: shortened vectors are normalised"),
+            (Wrapping((), GuideRule(), torch.zeros(N, N)), 2, {"similarity": "dot"}, "set guide.contrast_anchors"),
+            (Wrapping((), GuideRule()), 2, {}, "guide: labelled rows are contrasted"),
+            (Wrapping((), GuideRule(), torch.zeros(3, 3)), 2, {}, "other texts than the rows"),
+            (Wrapping((), PLAIN, torch.zeros(N, N)), 3, {}, "other texts than those of the rows")):
         with pytest.raises(StsbenchError, match=message):
             term(wrapping, drawn(9, blocks), **options)
     for rule, columns, message in ((PLAIN, N, "guide.contrast_anchors has no effect"),
@@ -136,8 +135,7 @@ class Encoder(nn.Module):
 def values_of(total):
     """(three views of so many rows, the guide's vectors, its cosines as a batch holds them)."""
     generator = torch.Generator().manual_seed(total)
-    views = [torch.randn(total, 5, generator=generator, dtype=torch.float64) for _ in range(3)]
-    return views, *guides_of(total, 3)
+    return [torch.randn(total, 5, generator=generator, dtype=torch.float64) for _ in range(3)], *guides_of(total, 3)
 
 
 def find(rank):

@@ -94,8 +94,7 @@ def test_fifty_steps_are_those_of_the_transcription_and_of_no_other(values, orac
 
 
 def test_decay_spares_biases_and_norms_and_rates_are_multiples_by_name():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
-    module[2].requires_grad_(False)
+    module = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2), nn.Linear(2, 2).requires_grad_(False))
     decays = {}
     for which in ("matrices", "all"):
         settings = TrainingSettings(weight_decay=0.1, weight_decay_on=which)
@@ -142,8 +141,7 @@ def test_slanted_rates_are_those_of_ulmfit(steps, share):
         t = step + 1
         p = t / cut if t < cut else 1 - (t - cut) / (steps - cut)
         assert learning_rate(step, steps, settings) == pytest.approx(5e-5 * (1 + p * 31) / 32, rel=1e-12)
-    in_steps = settings.model_copy(update={"warmup": cut})
-    assert learning_rate(cut, steps, in_steps) == learning_rate(cut, steps, settings)
+    assert learning_rate(cut, steps, settings.model_copy(update={"warmup": cut})) == learning_rate(cut, steps, settings)
 
 
 @pytest.mark.parametrize(("warmup", "meant", "steps", "epochs", "expected"), [
@@ -201,8 +199,7 @@ def scaled(place, monkeypatch, folder, steps, infinite, **more):
     {"training.adam": "transformers"}, {"training.optimizer": "rmsprop", "training.rho": 0.9, "training.adam": "torch"}])
 def test_they_are_counted_and_not_taken(place, tmp_path, monkeypatch, optimiser):
     (only,), log = scaled(place, monkeypatch, tmp_path / "run", 5, {2, 3}, **optimiser)
-    (line,) = [line for line in log if line["kind"] == "train"]
-    assert line["skipped_steps"] == 2
+    assert [line["skipped_steps"] for line in log if line["kind"] == "train"] == [2]
     assert loop.steps_taken(only.optimiser) == 3
     assert only.settings.adam == "torch" or only._taken + only._done - int(only._all_skipped) == 3
 
@@ -222,10 +219,9 @@ def by_hand(weights, settings, steps):
     after = int(settings.after * steps) if settings.after < 1 else settings.after
     taken = [each for step, each in enumerate(weights, start=1) if step > after and step % settings.every == 0]
     mean = {name: value.double().clone() for name, value in taken[0].items()}
-    for later in taken[1:]:
+    for later in taken[1:] if settings.decay is not None else ():
         for name, value in later.items():
-            if settings.decay is not None:
-                mean[name] = settings.decay * mean[name] + (1 - settings.decay) * value.double()
+            mean[name] = settings.decay * mean[name] + (1 - settings.decay) * value.double()
     if settings.decay is None:
         mean = {name: sum(each[name].double() for each in taken) / len(taken) for name in mean}
     return mean, len(taken)
@@ -259,8 +255,7 @@ def test_the_mean_is_that_of_a_loop_and_goes_on_after_it_was_stored(settings):
 
 @pytest.mark.parametrize(("name", "more"), [
     ("simcse-lora", {"training.average.decay": 0.5, "selection.by": "none"}),
-    ("sarcse", {"training.average.decay": None, "training.average.every": 2}),  # a pooler that is learnt
-])
+    ("sarcse", {"training.average.decay": None, "training.average.every": 2})])  # a pooler that is learnt
 def test_the_mean_is_scored_kept_and_exported(place, tmp_path, monkeypatch, name, more):
     """Beside the trained weights after each step and the vectors of each scored encoder."""
     history, scored, update, score = [], [], Average.update, Selection.__call__

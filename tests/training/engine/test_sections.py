@@ -45,12 +45,11 @@ def started(place):
     """(name, changes) -> what a run of them begins with, or the error that refuses it; each computed once."""
     results = {}
 
-    def start(name, changes=(), **more):
-        changes = {**dict(changes), **more}
-        key = name, json.dumps(changes, sort_keys=True)
+    def start(name, changes=None):
+        key = name, json.dumps(changes or {}, sort_keys=True)
         if key not in results:
             try:
-                results[key] = effect(place, place / "run", name, changes, tested=False)
+                results[key] = effect(place, place / "run", name, changes or {}, tested=False)
             except StsbenchError as error:  # before there is a run: the plan refuses it
                 results[key] = error
         return results[key]
@@ -266,8 +265,7 @@ def objective(folder, options=GIVEN, dims=None, pooler="mean", dims_per_step=Non
 @pytest.mark.parametrize(("engine", "dims", "pooler", "settings"), [
     ("packed", None, "cls", {"weighting": "log", "prior_weight": 0.7, "last_weight": 1.3}),
     ("padded", (32, 8), "mean", {"weighting": "linear", "kl_weight": 0.4, "kl_temperature": 0.8}),
-    ("packed", None, "max", {"kl_weight": 0.0}),
-    ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 1}),
+    ("packed", None, "max", {"kl_weight": 0.0}), ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 1}),
     ("packed", (32, 20, 8, 4), "mean", {"per_step": 1, "dims_per_step": 2})])
 def test_layers_and_dims_have_the_loss_and_gradients_of_the_library(folder, monkeypatch, engine, dims, pooler, settings):
     made = objective(folder, dims=dims, pooler=pooler, **{"per_step": None, **settings})

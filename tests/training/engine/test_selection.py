@@ -91,8 +91,7 @@ def method(backbone):
 
 def test_transfer_dev_is_the_protocols_mean(place, method, tmp_path, monkeypatch):
     """Of two of its tasks."""
-    kind = registry.resolve("stsbench.protocols", "transfer")
-    some = {"MR": "mr", "TREC": "trec"}
+    kind, some = registry.resolve("stsbench.protocols", "transfer"), {"MR": "mr", "TREC": "trec"}
     monkeypatch.setattr(kind, "tasks", lambda self: some)
     chosen = Selection("transfer dev", sample=True)
     score, _ = chosen(method)
@@ -209,8 +208,7 @@ def test_an_undefined_score_counts_as_the_worst_and_is_read_and_resumed(place, t
 def test_without_any_score_the_last_step_is_kept(place, tmp_path, monkeypatch):
     break_scores(monkeypatch, dict.fromkeys(range(100), COLLAPSED))
     summary = run(place, tmp_path / "out", **{"training.max_steps": 2})
-    last = "the last step, as no development score is defined"
-    assert summary["best"] is None and summary["exported"] == last
+    assert summary["best"] is None and summary["exported"] == "the last step, as no development score is defined"
     assert stsbench.load_encoder(str(tmp_path / "out")).encode(["a cat"]).shape[0] == 1
 
 

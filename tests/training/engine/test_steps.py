@@ -164,8 +164,7 @@ def test_dropout_that_cannot_be_set(place, modernbert, tmp_path, monkeypatch):
     some = {"model": modernbert, "backbone.dropout": 0.1}
     line = refused(place, tmp_path / "out", "backbone.dropout 0.1 cannot be set", "choose another backbone", **some)
     assert "null" not in line
-    line = refused(place, tmp_path / "out", "no dropout setting", "choose another backbone", model=modernbert)
-    assert "null" not in line
+    assert "null" not in refused(place, tmp_path / "out", "no dropout setting", "choose another backbone", model=modernbert)
     refused(place, tmp_path / "out", "choose another backbone, or set backbone.dropout to null", method="mlm", **some)
 
 
@@ -281,8 +280,7 @@ def test_the_classifier_is_a_part_of_the_method_that_a_method_may_not_have_itsel
 
 
 def test_stage_sup_freezes_what_has_no_gradient_and_main_trains_it(place):
-    plan = plan_for(place, "diffcse", "sup-unsup")
-    objective = objective_of(place, plan, generator=str(place / "lm"))
+    objective = objective_of(place, plan_for(place, "diffcse", "sup-unsup"), generator=str(place / "lm"))
     method, state = objective.method, torch.get_rng_state()
     before = {name for name, weight in method.named_parameters() if weight.requires_grad}
     objective.start_stage("sup")

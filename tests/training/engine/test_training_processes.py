@@ -108,10 +108,9 @@ def runs(root):
         train(recipes[name], root / f"one-{name}", root, device="cpu")
     bert = recipes["bert"]
     train_each({
-        "two": (bert, root / "two"),
-        "llama": (recipes["llama"], root / "two-llama"), "bf16": (recipes["bf16"], root / "two-bf16"),
-        "again": (bert, root / "again", root / "two", 2), "more": (bert, root / "more", root / "one-bert", 2),
-    }, root / "data", **FSDP)
+        "two": (bert, root / "two"), "llama": (recipes["llama"], root / "two-llama"),
+        "bf16": (recipes["bf16"], root / "two-bf16"), "again": (bert, root / "again", root / "two", 2),
+        "more": (bert, root / "more", root / "one-bert", 2)}, root / "data", **FSDP)
     stopped(root / "two", 2, root / "fewer")
     train(bert, root / "fewer", root, device="cpu", resume=True)
     return root

@@ -67,8 +67,7 @@ def test_synonym_replaces_one_word_that_has_one(tmp_path):
     path.write_text("Dog\thound\tdog\r\n\nbig\thuge\ndog\tpup\thound\n", encoding="utf-8")
     thesaurus = edits.read_thesaurus(path)
     assert thesaurus == {"dog": ("hound", "pup"), "big": ("huge",)}
-    words = ["The", "big", "Dog,", "(dog)", "barks"]
-    generator = rng()
+    words, generator = ["The", "big", "Dog,", "(dog)", "barks"], rng()
     seen = Counter(tuple(edits.synonym(words, thesaurus, generator)) for _ in range(3000))
     expected = {("The", "huge", "Dog,", "(dog)", "barks"): 1000}
     expected |= {("The", "big", dog, "(dog)", "barks"): 500 for dog in ("Hound,", "Pup,")}
@@ -135,8 +134,7 @@ def test_a_label_says_that_the_token_before_is_gone(given_rows, percent, seed):
         kept = [token in SPECIAL or token in copy for token in row]
         assert copy == [token for token, stays in zip(row, kept, strict=True) if stays]
         assert label == [int(place > 0 and not kept[place - 1]) for place, stays in enumerate(kept) if stays]
-        ordinary = sum(token not in SPECIAL for token in row)
-        assert kept.count(False) == max(min(share(row, percent), ordinary - 1), 0)
+        assert kept.count(False) == max(min(share(row, percent), sum(token not in SPECIAL for token in row) - 1), 0)
 
 
 @pytest.mark.parametrize("insert", [True, False])

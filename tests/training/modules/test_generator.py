@@ -37,8 +37,7 @@ def batch(lengths=(5, 9, 2, 9, 1, 7), seed=1, pad=0):
     draw = torch.Generator().manual_seed(seed)
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     ids = torch.randint(5, 60, mask.shape, generator=draw)  # no special token
-    chosen = (torch.rand(mask.shape, generator=draw) < 0.5) & mask.bool()
-    return torch.where(mask == 1, ids, pad), mask, chosen
+    return torch.where(mask == 1, ids, pad), mask, (torch.rand(mask.shape, generator=draw) < 0.5) & mask.bool()
 
 
 def naive_logits(folder, ids, mask):
@@ -67,9 +66,8 @@ def test_the_likeliest_token_of_the_full_logits_is_filled_in(folders, family, en
     assert filled.tolist() == naive_fill(folder, ids, mask, chosen)
     assert not torch.equal(filled, ids)
     assert torch.equal(filled[~chosen], ids[~chosen])
-    forbidden = filled[chosen].unique().tolist()[:3]
-    filled = generator.fill(ids, mask, chosen, forbidden=forbidden)
-    assert filled.tolist() == naive_fill(folder, ids, mask, chosen, forbidden)
+    banned = filled[chosen].unique().tolist()[:3]
+    assert generator.fill(ids, mask, chosen, forbidden=banned).tolist() == naive_fill(folder, ids, mask, chosen, banned)
 
 
 def test_only_chosen_places_get_logits_and_only_their_rows_are_run(folders, monkeypatch):
@@ -124,8 +122,7 @@ def test_an_id_that_no_token_has_is_never_filled_in(folders, tmp_path):
     best = torch.cat([scores.argmax(1) for scores in naive_logits(folder, ids, mask)])
     assert (best >= size).all()  # each of them would be
     assert (generator.fill(ids, mask, chosen, sampling=True)[chosen] < size).all()
-    expected = naive_fill(folder, ids, mask, chosen, range(size, size + 9))
-    assert generator.fill(ids, mask, chosen).tolist() == expected
+    assert generator.fill(ids, mask, chosen).tolist() == naive_fill(folder, ids, mask, chosen, range(size, size + 9))
 
 
 def test_its_dropout_is_on_in_train_mode_and_only_with_that_mode(folders, tmp_path):
@@ -145,8 +142,7 @@ def test_its_dropout_is_on_in_train_mode_and_only_with_that_mode(folders, tmp_pa
 
 
 def test_what_does_not_fit_is_one_line(folders, tmp_path):
-    bert = folders["bert"]
-    bare = build(tmp_path / "bare")
+    bert, bare = folders["bert"], build(tmp_path / "bare")
     with pytest.raises(StsbenchError, match=r"^bare stores no masked-LM head.* in options.generator, or train a head first"):
         make(bare)
     assert make(bare, str(bert)).head.stored
@@ -275,8 +271,7 @@ def test_the_released_cut_is_through_sentences_and_the_meant_one_between_views()
     assert min(float((meant[0] - meant[k]).abs().max()) for k in (1, 2)) > 0.1
     for k in range(3):
         assert torch.equal(meant[k], whiten_groups(sentences[None], 4, order[k : k + 1])[0])
-    whole = GroupWhitening(4, split="whole")(views, order[:1])
-    assert (whole[0] - meant[0]).abs().max() < 1e-10
+    assert (GroupWhitening(4, split="whole")(views, order[:1])[0] - meant[0]).abs().max() < 1e-10
 
 
 def test_the_full_gradient():

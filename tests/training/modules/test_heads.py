@@ -164,8 +164,7 @@ def batch(lengths=(5, 9, 2, 9, 1, 7)):
     draw = torch.Generator().manual_seed(1)
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     ids = torch.where(mask == 1, torch.randint(3, 60, mask.shape, generator=draw), 0)
-    first = torch.randn(len(lengths), 32, generator=draw, dtype=torch.float64) * 3
-    return ids, mask, first.requires_grad_()
+    return ids, mask, (torch.randn(len(lengths), 32, generator=draw, dtype=torch.float64) * 3).requires_grad_()
 
 
 @pytest.mark.parametrize(("family", "layer"), [
@@ -191,8 +190,7 @@ def test_the_first_layer_of_any_family_reads_the_vector_and_the_other_embeddings
         assert torch.equal(read[0][:, 0], first) and torch.equal(read[0][:, 1:], before[:, 1:])
         assert states.shape == (*ids.shape, 32)
         assert (states - plain)[mask.bool()].abs().max().item() > 0.1
-        gradient = torch.autograd.grad((states[:, 0] * direction).sum(), first)[0]
-        assert gradient.abs().amax(1).min().item() > 1e-6
+        assert torch.autograd.grad((states[:, 0] * direction).sum(), first)[0].abs().amax(1).min().item() > 1e-6
     hook.remove()
     with torch.no_grad():
         assert torch.equal(module.model(input_ids=ids, attention_mask=mask).last_hidden_state, plain)
@@ -203,9 +201,7 @@ def test_no_dropout_touches_the_vector_on_its_way_in(tiny, padding):
     module = copy.deepcopy(tiny)
     module.model.embeddings.dropout.p = 0.9
     ids, mask, first = batch((1, 1, 1, 4))
-    states = {}
-    for training in (True, False):
-        states[training] = module.train(training)(ids, mask, first, padding)[:, 0]
+    states = {training: module.train(training)(ids, mask, first, padding)[:, 0] for training in (True, False)}
     gap = (states[True] - states[False]).abs().amax(1)
     assert gap[:3].max().item() < 1e-12  # rows of slot 0 alone
     assert gap[3].item() > 1e-2  # elsewhere the embeddings' dropout acts

@@ -176,7 +176,6 @@ def test_layers_that_are_what_their_number_makes_them_are_refused():
 
 
 TEXTS = sentences(20, longest=9)
-PAIRS = [("a cat sits", "the cat sat"), ("two dogs run fast", "dogs run"), ("music in the park", "a guitar played")]
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +187,7 @@ def folder(tmp_path_factory):
 
 def test_the_loss_and_its_gradient_are_sentence_transformers(folder):
     backbone = load_backbone(backbone_folder(str(folder)), "x", "mean", max_length=64)
-    columns = [[pair[k] for pair in PAIRS] for k in (0, 1)]
+    columns = [["a cat sits", "two dogs run fast", "music in the park"], ["the cat sat", "dogs run", "a guitar played"]]
     vectors = []
     for texts in columns:
         rows = [torch.tensor(ids) for ids in backbone.tokenise(texts)]

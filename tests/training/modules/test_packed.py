@@ -182,8 +182,7 @@ def test_the_try_out_keeps_modes_and_a_model_that_it_cannot_run_on_is_trained_pa
     assert not frozen.training and trained.model.encoder.layer[0].training
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     canine = CanineModel(CanineConfig(**shape, num_hash_functions=2, num_hash_buckets=64, max_position_embeddings=64))
-    short = BertModel(BertConfig(**shape, vocab_size=99, max_position_embeddings=8))
-    for model in (canine.train(), short.train()):
+    for model in (canine.train(), BertModel(BertConfig(**shape, vocab_size=99, max_position_embeddings=8)).train()):
         assert not packable(model) and model.training
 
 

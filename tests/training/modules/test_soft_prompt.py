@@ -55,17 +55,14 @@ def own_positions(family, tokens, shift=0):
 
 def batch(family, lengths=LENGTHS, seed=1):
     """Random tokens, the padding token among them inside a text."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, VOCAB, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(0, VOCAB, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     ids[0, -1 if lengths[0] == max(lengths) else 1] = PAD[family]
     return torch.where(mask == 1, ids, PAD[family]), mask
 
 
 def visible_slots(rows, slots, seen, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.rand(rows, slots, generator=generator).argsort(1)
-    return order < seen
+    return torch.rand(rows, slots, generator=torch.Generator().manual_seed(seed)).argsort(1) < seen
 
 
 def random_prefix(rows, slots, visible, seed=2):

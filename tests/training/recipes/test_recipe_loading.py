@@ -162,8 +162,7 @@ def test_list(tmp_path):
 
 def test_show_recipe(plugin, tmp_path):
     for name in (S, f"simcse/{S}"):
-        shown = yaml.safe_load(run(show, "recipe", name).output)
-        assert shown == json.loads(recipe(S).model_dump_json())
+        assert yaml.safe_load(run(show, "recipe", name).output) == json.loads(recipe(S).model_dump_json())
     (plugin / "recipes" / "bert.yaml").write_text("backbone: {model: some/model}\n")
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: bert\n")
@@ -197,8 +196,7 @@ NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pair
 
 
 def files(recipe):
-    parts = (recipe.model_dump(), *recipe.stages.values())
-    return {part[name]["file"] for part in parts for name in ("data", "labelled")
+    return {part[name]["file"] for part in (recipe.model_dump(), *recipe.stages.values()) for name in ("data", "labelled")
             if part.get(name) and part[name].get("file")}
 
 

@@ -127,8 +127,7 @@ def test_no_text_of_the_held_out_rows_is_read_in_training(place, method, options
     data, said = opened(place, method, **{"data.held_out": 4, **options})
     # [row] -> the texts that a batch of it may read: its own, first, and up to `reach` more of its document
     read = [texts[at : at + 1 + reach] for texts in place[1] for at in range(len(texts))]
-    every = data.store.texts("sentence", range(len(data.store)))
-    assert every == [texts[0] for texts in read]
+    assert data.store.texts("sentence", range(len(data.store))) == [texts[0] for texts in read]
     usable = [row for row, texts in enumerate(read) if len(texts) > 1]
     kept_back = {text for row in data.held_out for text in read[row]}
     assert len(data.held_out) == 4 and set(data.held_out) <= set(usable)
@@ -184,8 +183,7 @@ def token_batches(n, lengths, least=1, group=1, **values):
 @given(n=st.integers(6, 60), size=st.integers(3, 9), budget=st.integers(5, 120), accumulate=SMALL, group=st.integers(1, 3),
        length_order=st.booleans(), epochs=st.sampled_from([1.0, 2.5, 3.0]))
 def test_batches_of_tokens_hold_every_row_once_and_no_more_than_the_budget(
-    n, size, budget, accumulate, group, length_order, epochs
-):
+        n, size, budget, accumulate, group, length_order, epochs):
     lengths = np.random.default_rng(n).integers(1, 30, n)
     given = {"least": 2, "group": group, "batch_size": size * group, "batch_tokens": budget, "epochs": epochs,
              "accumulate": accumulate, "order": "length" if length_order else "random"}

@@ -64,8 +64,7 @@ def test_a_kept_head_is_automodels_pooler_and_no_other_is_made_up_unseen(tmp_pat
     export_model(inference(tmp_path / "b", "roberta"), tmp_path / "bare")
     with pytest.raises(EncoderError, match="stores no pooler weights"):
         load_encoder(str(tmp_path / "bare"), pooler="cls+dense").encode(TEXTS)
-    weights = load_file(tmp_path / "head" / "model.safetensors")
-    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    assert {weight.dtype for weight in load_file(tmp_path / "head" / "model.safetensors").values()} == {torch.float32}
 
 
 def masked(made, tied=True):
@@ -93,8 +92,7 @@ def test_a_masked_lm_comes_back_whole(tmp_path, family, tied):
     batch = made.tokenizer(TEXTS, padding=True, return_tensors="pt")
     batch = {key: batch[key] for key in ("input_ids", "attention_mask")}
     with torch.no_grad():
-        want = made.masked_lm.eval()(**batch).logits
-        assert torch.equal(back.eval()(**batch).logits, want)
+        assert torch.equal(back.eval()(**batch).logits, made.masked_lm.eval()(**batch).logits)
         assert (back.get_output_embeddings().weight is back.get_input_embeddings().weight) is tied
         encoder = AutoModel.from_pretrained(tmp_path / "out").eval()
         assert torch.equal(encoder(**batch).last_hidden_state, made.model(**batch).last_hidden_state)
@@ -247,8 +245,7 @@ def by_characters(**special):
     """A tokenizer with the special tokens given, in this order, and no others."""
     named = [*dict.fromkeys(special.values())]
     vocabulary = {token: number for number, token in enumerate([*named, *CHARACTERS])}
-    unknown = special.get("unk_token", " ")
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special.get("unk_token", " ")))
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     if "cls_token" in special:
         ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
@@ -301,8 +298,7 @@ class Remade(PreTrainedTokenizerFast):
     def save_pretrained(self, folder, **how):
         super().save_pretrained(folder, **how)
         path = folder / "tokenizer_config.json"
-        stored = json.loads(path.read_text())
-        path.write_text(json.dumps({**stored, "tokenizer_class": self.named}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": self.named}))
 
 
 @pytest.mark.parametrize("named", ["BertTokenizer", "PreTrainedTokenizerFast", "NoSuchTokenizer"])

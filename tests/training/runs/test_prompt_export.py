@@ -127,11 +127,10 @@ def test_a_damaged_prompt_is_one_line_and_never_replaced(rich, tmp_path):
         one_line(lambda: load_encoder(str(tmp_path / "out")).encode(TEXTS), r"cannot use .*prompt\.safetensors")
     metadata = {"head": json.dumps({"width": 32, "activation": "gelu", "eps": 1e-12})}
     for changes, message in (
-        ({"words": None}, "it lacks 'words'"), ({"prefix.1.keys": None}, r"it lacks 'prefix\.1\.keys'"),
-        ({"extra": torch.zeros(2)}, "it also holds extra"), ({"words": torch.zeros(2, 32)}, r"words is \(2, 32\)"),
-        ({"prefix.0.keys": torch.zeros(2, 3, 32)}, r"prefix 0 is \(2, 3, 32\), and \(3, 3, 32\)"),
-        ({"head.dense.bias": None}, "dense.bias"), ({"head.dense.bias": torch.zeros(5)}, "size mismatch"),
-    ):
+            ({"words": None}, "it lacks 'words'"), ({"prefix.1.keys": None}, r"it lacks 'prefix\.1\.keys'"),
+            ({"extra": torch.zeros(2)}, "it also holds extra"), ({"words": torch.zeros(2, 32)}, r"words is \(2, 32\)"),
+            ({"prefix.0.keys": torch.zeros(2, 3, 32)}, r"prefix 0 is \(2, 3, 32\), and \(3, 3, 32\)"),
+            ({"head.dense.bias": None}, "dense.bias"), ({"head.dense.bias": torch.zeros(5)}, "size mismatch")):
         left = {key: value for key, value in {**tensors, **changes}.items() if value is not None}
         save_file(left, path, metadata)
         one_line(lambda: read_prompt(tmp_path / "out", settings), message)
@@ -143,10 +142,9 @@ def test_broken_settings_are_one_line(rich, tmp_path):
     path = shutil.copytree(rich[1], tmp_path / "out") / "stsbench.json"
     before = path.read_text()
     for change, message in (
-        ({"format": 4}, "newer stsbench"), ({"prompt": {}}, "is not made of"), ({"pooler": "cls"}, "for the pooler cls"),
-        ({"prompt.text": "outside"}, "prompt.text 'outside'"), ({"prompt.full_stop": "no"}, "prompt.full_stop 'no'"),
-        ({"prompt.prefixes": [2.5]}, "prompt.prefixes"), ({"prompt.head": ["dense"]}, "cannot read"),
-    ):
+            ({"format": 4}, "newer stsbench"), ({"prompt": {}}, "is not made of"), ({"pooler": "cls"}, "for the pooler cls"),
+            ({"prompt.text": "outside"}, "prompt.text 'outside'"), ({"prompt.full_stop": "no"}, "prompt.full_stop 'no'"),
+            ({"prompt.prefixes": [2.5]}, "prompt.prefixes"), ({"prompt.head": ["dense"]}, "cannot read")):
         stored = json.loads(before)
         for key, value in change.items():
             (stored["prompt"] if "." in key else stored)[key.rpartition(".")[2]] = value
@@ -167,8 +165,7 @@ def test_by_hand_it_is_tokenised_inside_the_template(rich):
     features = model.tokenize(TEXTS)
     assert features["input_ids"].shape == features["attention_mask"].shape == (len(TEXTS), 52)
     assert model.tokenizer.decode(features["input_ids"][13][features["attention_mask"][13].bool()]) == (
-        "[CLS] the cat o ##f [UNK] a . [UNK] means [MASK] . [SEP]"
-    )
+        "[CLS] the cat o ##f [UNK] a . [UNK] means [MASK] . [SEP]")
     close(model(features)["sentence_embedding"].numpy(), want, 1e-5)
     model.max_seq_length = 14
     cut = load_encoder(str(folder), max_length=14)

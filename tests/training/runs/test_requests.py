@@ -241,8 +241,7 @@ def planted(folder, name="planted.txt"):
 
 
 def train(place, text, output, evaluate=(), **values):
-    more = {"training.max_steps": 2, "selection.by": "none", **values}
-    values = settings(place / "tiny", text, **more)
+    values = settings(place / "tiny", text, **{"training.max_steps": 2, "selection.by": "none", **values})
     request = TrainRequest("simcse", settings=values, output=output, device="cpu", sample=True, evaluate=evaluate)
     lines = []
     return train_runs(resolve(request, lambda line: None)[0], None, None, lines.append), lines

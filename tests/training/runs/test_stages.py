@@ -66,8 +66,7 @@ def test_two_commands_are_one(place, whole, one, two):
     assert len({line["kappa"] for line in first}) == 1  # drawn by the same seed every time
     assert all(line["broken"] is None for line in first)
     assert not any("delta" in line for line in lines if line["stage"] == "second")
-    scalars = to_scalars(first[0])
-    assert set(scalars) == {"first/sts-b-dev-(sample)", "first/delta", "first/kappa"}
+    assert set(to_scalars(first[0])) == {"first/sts-b-dev-(sample)", "first/delta", "first/kappa"}
 
 
 def test_the_next_stage_begins_with_the_mean_in_two_commands_as_in_one(place):

@@ -222,11 +222,9 @@ def test_a_table_is_read_as_its_csv(library, tmp_path):
         "polars": lambda: pytest.importorskip("polars").DataFrame(TABLE),
         "pyarrow": lambda: pytest.importorskip("pyarrow").table(TABLE),
         "datasets": lambda: pytest.importorskip("datasets").Dataset.from_dict(TABLE),
-        "records": lambda: [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)],
-    }[library]()
+        "records": lambda: [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)]}[library]()
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([TABLE, *zip(*TABLE.values(), strict=True)])
+    csv.writer(text, lineterminator="\n").writerows([TABLE, *zip(*TABLE.values(), strict=True)])
     (tmp_path / "table.csv").write_text(text.getvalue(), "utf-8")
     reader = read_rows(tmp_path / "table.csv")
     assert rows_of(made) == (reader.roles, [row for _, row in reader])

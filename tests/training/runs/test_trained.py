@@ -77,14 +77,13 @@ def test_a_run_that_lacks_something_is_refused_in_a_line(whole, tmp_path):
         (run / file).write_text((run / file).read_text().replace(old, new))
 
     for number, (spoil, why) in enumerate([
-        (lambda run: (run / "recipe.yaml").unlink(), "is not a run folder of `stsbench train`"),
-        (lambda run: shutil.rmtree(run / "best"), "has not finished"),
-        (lambda run: (run / "train.json").unlink(), "has not finished training: go on with --resume"),
-        (lambda run: (run / "train.json").write_text("[]"), "must hold a JSON object, not a list"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "holds no sound checkpoint"),
-        (damage_all, "holds no sound checkpoint"),
-        (lambda run: edit(run, "recipe.yaml", "head: mlp_train_only", "head: none"), "does not fit the method simcse"),
-    ]):
+            (lambda run: (run / "recipe.yaml").unlink(), "is not a run folder of `stsbench train`"),
+            (lambda run: shutil.rmtree(run / "best"), "has not finished"),
+            (lambda run: (run / "train.json").unlink(), "has not finished training: go on with --resume"),
+            (lambda run: (run / "train.json").write_text("[]"), "must hold a JSON object, not a list"),
+            (lambda run: shutil.rmtree(run / "checkpoints"), "holds no sound checkpoint"),
+            (damage_all, "holds no sound checkpoint"),
+            (lambda run: edit(run, "recipe.yaml", "head: mlp_train_only", "head: none"), "does not fit the method simcse")]):
         run = shutil.copytree(whole, tmp_path / "runs" / f"seed-{number}")
         spoil(run)
         with pytest.raises(StsbenchError, match=why) as error:
@@ -202,13 +201,11 @@ def test_a_table_of_any_kind_has_its_size():
 def test_families_with_tables_or_stored_weights_of_their_own_are_trained(tmp_path, family):
     """NomicBert's q, k and v are stored as one, and each is a part of it once read; LayoutLM always asks its pooler."""
     tokenizer = tiny_models.tokenizer("roberta")
-    model = model_of(family, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-    for part in (model, tokenizer):
+    for part in (model_of(family, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id), tokenizer):
         part.save_pretrained(tmp_path / "model")
     stsbench.train("simcse", backbone=tmp_path / "model", data=make_text(tmp_path), output=tmp_path / "run", device="cpu",
                    settings={"training.max_steps": 2, "training.batch_size": 8, "selection.by": "none"})
-    texts = tiny_models.sentences(4)
-    folders = [str(tmp_path / name) for name in ("model", "run/best")]
+    texts, folders = tiny_models.sentences(4), [str(tmp_path / name) for name in ("model", "run/best")]
     before, after = (stsbench.load_encoder(folder, pooler="cls").encode(texts) for folder in folders)
     assert before.shape == after.shape and np.abs(before - after).max() > 1e-6
 

@@ -21,8 +21,7 @@ from stsbench.training.runs.report import best_dev, read_log, seed_table, spread
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")
-    lines = write_run(folder, (("main", 20),), dev=10)
-    return folder / "log.jsonl", lines
+    return folder / "log.jsonl", write_run(folder, (("main", 20),), dev=10)
 
 
 @settings(max_examples=50, deadline=None)
@@ -40,8 +39,7 @@ def test_a_log_cut_anywhere_gives_its_whole_lines(cut, whole):
 
 
 def test_damage_names_file_and_line(tmp_path):
-    good = [json.dumps(each) for each in lines_of((("main", 10),))]
-    path = tmp_path / "log.jsonl"
+    good, path = [json.dumps(each) for each in lines_of((("main", 10),))], tmp_path / "log.jsonl"
     step = '{"kind": "train", "stage": "main", "step": %s, "loss": 1, "terms": {}}'
     for line in ('{"step": 3}', "", "\0\0\0", "\xff", step % '"5"', step % "true"):
         path.write_bytes("\n".join([*good[:2], line, *good[2:], ""]).encode("latin-1"))
@@ -61,8 +59,7 @@ def test_the_summary(tmp_path):
     top = max(scores, key=lambda line: line["score"])
     expected = {"seed": 7, "steps": 150, "final_loss": lines[-3]["loss"], "finished": True, "seconds": 12.5, "from": None}
     assert lines[-3]["kind"] == "train"
-    found = summary(tmp_path)
-    assert found == {**expected, "best": {key: top[key] for key in ("name", "score", "stage", "step")}}
+    assert summary(tmp_path) == {**expected, "best": {key: top[key] for key in ("name", "score", "stage", "step")}}
     (tmp_path / "train.json").write_text("{")
     with pytest.raises(DataError, match=r"train.json is not valid JSON"):
         summary(tmp_path)
@@ -132,8 +129,7 @@ def test_seeds_are_averaged_score_by_score(seeds):
 def test_seeds_without_a_candidate_have_the_score_after_the_last_step(seeds, tmp_path, capsys):
     scores = {1: 70.25, 2: 71.5}
     for seed, score in scores.items():
-        run = tmp_path / f"seed-{seed}"
-        dev = {"kind": "dev", "stage": "main", "name": "sts-b dev", "best": False}
+        run, dev = tmp_path / f"seed-{seed}", {"kind": "dev", "stage": "main", "name": "sts-b dev", "best": False}
         start, *lines, end = write_run(run, (("main", 20),), seed=seed, dev=None)
         lines = [start, {**dev, "step": 0, "score": 60.0}, *lines, {**dev, "step": 20, "score": score}, end]
         (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -221,5 +217,4 @@ def test_plain_lines_where_there_is_no_terminal():
         "main 45/45: loss 0.5000, 812 sentences/s, all steps done",
         "main 45/45: sts-b dev 71.00 (best 74.00 at step 40)",
         "main 45/45: held-out -2.3457 (the best so far)",
-        "main 0/10: sts-b dev 70.00",  # another seed's run: the best of the first is none of its own
-    ]
+        "main 0/10: sts-b dev 70.00"]  # another seed's run: the best of the first is none of its own

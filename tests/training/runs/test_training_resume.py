@@ -53,13 +53,12 @@ def test_broken_off_again_and_again_it_is_the_same_run(whole, tmp_path):
     folder, values, cache = whole
     run = tmp_path / "run"
     for kill, position in (
-        (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
-        (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
-        (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
-        (("tidy", 1, KILL), (9, False)),
-        (("checkpoint", 1, TERM), (12, True)),  # what is being written is whole
-        (("scoring", 1, KILL), (12, True)),  # the last score
-    ):
+            (("checkpoint", 3, KILL), (3, False)),  # half of step 6 is written
+            (("update", 4, INT), (7, False)),  # the step comes to its end, between two lines of the log
+            (("scoring", 1, INT), (8, True)),  # at once: the score is begun again
+            (("tidy", 1, KILL), (9, False)),
+            (("checkpoint", 1, TERM), (12, True)),  # what is being written is whole
+            (("scoring", 1, KILL), (12, True))):  # the last score
         code, said = train(run, values, kill=kill, resume=run.exists(), cache=cache)
         assert code == (9 if kill[2] == INT else -kill[2])
         assert kill[2] != INT or said.endswith(f"KeyboardInterrupt\nstopped; go on with output='{run}', resume=True\n")
@@ -154,8 +153,7 @@ def test_a_loss_that_is_no_number_stops_and_costs_no_other_seed(whole, tmp_path)
     code, said = train(tmp_path / "one", values, kill=("poison", 8), cache=cache)
     assert code == 1 and "\n" not in said and not (tmp_path / "one" / "best").exists()
     assert said.startswith("the loss is nan at step 8 of stage main: the last good checkpoint, step 6, is kept in ")
-    names = ["0-main-00000003", "0-main-00000006"]
-    assert [path.name for path in sorted(tmp_path.glob("one/checkpoints/[0-9]*"))] == names
+    assert [path.name for path in sorted(tmp_path.glob("one/checkpoints/[0-9]*"))] == ["0-main-00000003", "0-main-00000006"]
     run, summary = tmp_path / "run", tmp_path / "run" / "seeds.json"
     assert train(run, values, seeds=2, kill=("poison", 8), cache=cache) == (0, None)
     assert json.loads(summary.read_text("utf-8"))["seeds"] == [43] and not (run / "seed-42" / "train.json").exists()
