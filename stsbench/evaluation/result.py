@@ -69,7 +69,8 @@ class Result(Scores, InFolder, Reported):
         """Return task -> its main score, in the unit and order of the table, with the average as "Avg"; a task of several
         protocols has a key "PROTOCOL TASK" for each."""
         labels = dict.fromkeys(row.protocol for row in self.rows)
-        first = [row for label in labels for (_, subset), row in main_scores(main_rows(self, label)).items() if not subset]
+        first = [row for label in labels for (_, subset), row in main_scores(main_rows(self, label)).items()
+                 if subset is None]
         tasks = Counter(row.task for row in first)
         return {row.task if tasks[row.task] == 1 else f"{row.protocol} {row.task}": row.value for row in first}
 

@@ -355,6 +355,7 @@ def _by_prompt(prompts: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str
 def _scores(result: Result, kind: str, prompt: str, fingerprint: str) -> Iterator[PromptScore]:
     """Yield the score of each task that its protocol reports first, and one average."""
     for label in dict.fromkeys(row.protocol for row in result.rows):
-        rows = [row for row in main_scores(main_rows(result, label)).values() if row.task != "Avg-full" and not row.subset]
+        rows = [row for row in main_scores(main_rows(result, label)).values()
+                if row.task != "Avg-full" and row.subset is None]
         for row in rows:
             yield PromptScore(kind, prompt, label, row.task, row.metric, row.value, row.low, row.high, row.n, fingerprint)
