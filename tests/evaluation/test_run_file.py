@@ -122,8 +122,8 @@ def test_what_a_killed_process_was_building_is_no_run(made, tmp_path):
     """Its name is hidden; a list of runs that took it would count the run twice."""
     for name in ("one", ".one.0123456789ab.tmp"):
         shutil.copytree(made.folder, tmp_path / "runs" / name)
-    found = run_folders(tmp_path / "runs"), runs_below(tmp_path, "*/*"), runs_below(tmp_path, "**")
-    assert found == ([tmp_path / "runs" / "one"],) * 3
+    folders = run_folders(tmp_path / "runs"), runs_below(tmp_path, "*/*"), runs_below(tmp_path, "**")
+    assert folders == ([tmp_path / "runs" / "one"],) * 3
 
 
 def test_several_row_groups_and_other_compression_are_read(file, made):

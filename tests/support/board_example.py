@@ -46,9 +46,9 @@ def _provenance(id, name, i, note="Invented.", encoder=None, seeds=1):
 
 
 def _cells(rng, bounded):
-    found = {task: round(rng.uniform(40, 88), 12 if bounded else 2) for task in TASKS}
-    found["Avg"] = sum(found.values()) / 7 if bounded else round(sum(found.values()) / 7, 2)
-    return {key: Cell(value, value - 1.25, value + 1.3, n=1379) if bounded else Cell(value) for key, value in found.items()}
+    scores = {task: round(rng.uniform(40, 88), 12 if bounded else 2) for task in TASKS}
+    scores["Avg"] = sum(scores.values()) / 7 if bounded else round(sum(scores.values()) / 7, 2)
+    return {key: Cell(value, value - 1.25, value + 1.3, n=1379) if bounded else Cell(value) for key, value in scores.items()}
 
 
 def _sts(rng, how, metric, measured, published, entries):
@@ -94,13 +94,13 @@ def _published(rng, how, metric, i):
 
 def _simple(tab, rng, scores, entries, rows=4):
     """`tab` with so many measured rows, best first by its lead."""
-    found = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(rows)]
-    found.sort(key=lambda values: values[tab.lead], reverse=not tab.lower_is_better)
+    rows_of_scores = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(rows)]
+    rows_of_scores.sort(key=lambda values: values[tab.lead], reverse=not tab.lower_is_better)
     return replace(tab, measured=tuple(
         Row(f"{tab.id}-m{i}", "measured", f"example {i}", BACKBONES[i % 6], "unsup",
             {name: Cell(value, value - 0.1, value + 0.1) for name, value in values.items()},
             rank=Rank(i + 1, 1, rows, "a"), entry=f"entry-{i % entries:02}", source="own")
-        for i, values in enumerate(found)))
+        for i, values in enumerate(rows_of_scores)))
 
 
 def _transfer(rng, entries):

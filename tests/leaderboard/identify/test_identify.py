@@ -65,12 +65,12 @@ def test_every_setting_finds_itself(sample):
             if all(abs(value) <= 1 for value in values.values()):  # read x 100, but for what is no percentage
                 plain = any(cell.form.protocol.metric(cell.metrics[0]).scale == 1 for cell in each.cells.values())
                 written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
-            found = search(Numbers({task: Number.parse(text, task) for task, text in written.items()}), sample)
-            first = [setting for match in found.matches if match.rank == 1 for setting in match.settings]
+            result = search(Numbers({task: Number.parse(text, task) for task, text in written.items()}), sample)
+            first = [setting for match in result.matches if match.rank == 1 for setting in match.settings]
             own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
                    for setting in first if len(setting) == len(each.slots)]
             assert any(own), (each.slots, first)
-            assert found.verdict == "reproduced"
+            assert result.verdict == "reproduced"
 
 
 def chosen(candidate):
@@ -86,10 +86,10 @@ def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
     row = B2["sbert"]
     made = {task: seen for task, seen in observations(row["all"], row["wmean"]).items() if task != "STS13"}
     seen = observed([write_run(tmp_path / "run", made)], lambda match: None)
-    found = given(said(row["all"]), seen)
-    assert (found.matches, found.verdict) == ((), "nothing checked")
-    assert {missing for _, missing in found.unchecked if "STS-B of regression" not in missing} >= {("STS13",)}
-    assert all("STS13" in missing for _, missing in found.unchecked)
+    result = given(said(row["all"]), seen)
+    assert (result.matches, result.verdict) == ((), "nothing checked")
+    assert {missing for _, missing in result.unchecked if "STS-B of regression" not in missing} >= {("STS13",)}
+    assert all("STS13" in missing for _, missing in result.unchecked)
     less = given("STS12=70.97,STS14=73.19,STS-B=76.98", seen)
     assert less.matches[0].reproduced and all(len(match.differences) == 3 for match in less.matches)
 
@@ -97,15 +97,15 @@ def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
 def test_settings_within_rounding_of_each_other_are_all_first_and_what_is_beyond_any_percentage_is_a_rank(sample):
     [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
                if chosen(each) == ["sts", "all", "Spearman", "cosine"]]
-    found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
-    tied = [match for match in found.matches if match.rank == 1]
-    assert len(tied) > 1 and all(match.reproduced for match in tied) and len(found.rivals) == len(tied) - 1
-    assert all(match.rank > len(tied) for match in found.matches[len(tied) :])
+    result = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
+    tied = [match for match in result.matches if match.rank == 1]
+    assert len(tied) > 1 and all(match.reproduced for match in tied) and len(result.rivals) == len(tied) - 1
+    assert all(match.rank > len(tied) for match in result.matches[len(tied) :])
     # A number beyond any percentage: only an effective rank may be, which is compared with nothing else.
     [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
     value = rank.points("STS-B", False, 0)
-    found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
-    assert [match.differences["STS-B"] for match in found.matches] == [pytest.approx(-100.5)] and not found.unchecked
+    result = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
+    assert [match.differences["STS-B"] for match in result.matches] == [pytest.approx(-100.5)] and not result.unchecked
     refuses(StsbenchError, r"STS12=100\.01 is impossible", given, "STS-B=50,STS12=100.01", sample)
     assert given("STS12=100,STS13=-100.00", sample).matches
 
@@ -117,14 +117,14 @@ def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
     for digits in (0, 1, 2, 4):
         unit = 10.0**-digits
         for away, reproduced in ((0.49, True), (0.51, False)):
-            found = search(Numbers({"STS12": Number(value + away * unit, digits)}), seen)
-            match = min(found.matches, key=lambda match: match.mean)
-            assert match.reproduced is reproduced and found.verdict == ("reproduced" if reproduced else "nearest")
+            result = search(Numbers({"STS12": Number(value + away * unit, digits)}), seen)
+            match = min(result.matches, key=lambda match: match.mean)
+            assert match.reproduced is reproduced and result.verdict == ("reproduced" if reproduced else "nearest")
     # What is not printed is said.
     row = B2["sbert"]["all"]
-    found = given(said(row).replace(said(row[3:4]), "-"), seen)
-    assert found.matches[0].reproduced and set(found.matches[0].differences) == set(ORDER) - {"STS15"}
-    assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
+    result = given(said(row).replace(said(row[3:4]), "-"), seen)
+    assert result.matches[0].reproduced and set(result.matches[0].differences) == set(ORDER) - {"STS15"}
+    assert "Not printed, so left out of the comparison: STS15." in heading(result, seen)
     named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
     assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
     assert not any("Not printed" in match for match in heading(given(said(row), seen), seen))
@@ -139,10 +139,10 @@ def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(mon
 
     two = [made("nearer", 50.0, 60.006), made("rounded", 50.004, 60.004)]
     monkeypatch.setattr(identify, "candidates", lambda seen, tasks: two)
-    found = search(Numbers({"a": Number(50.0, 2), "b": Number(60.0, 2)}), [])
-    assert [match.settings[0][0][1] for match in found.matches] == [("rounded",), ("nearer",)]
-    assert [(match.rank, match.exact, match.reproduced) for match in found.matches] == [(1, 2, True), (2, 1, False)]
-    assert found.matches[1].mean < found.matches[0].mean
+    result = search(Numbers({"a": Number(50.0, 2), "b": Number(60.0, 2)}), [])
+    assert [match.settings[0][0][1] for match in result.matches] == [("rounded",), ("nearer",)]
+    assert [(match.rank, match.exact, match.reproduced) for match in result.matches] == [(1, 2, True), (2, 1, False)]
+    assert result.matches[1].mean < result.matches[0].mean
 
 
 def test_presets_are_named_with_exactly_their_own_setting_and_averages_may_be_of_rounded_scores(sample):
@@ -174,8 +174,8 @@ def test_a_run_is_searched_in_full_and_once(tmp_path):
     made = observations(row["all"], row["wmean"])
     run = write_run(tmp_path / "run", made, {"resamples": 0, "aggregations": ["all"], "metrics": ["spearman"]})
     seen = observed([run, run], lambda match: None)  # two presets of one encoder are one setting
-    found = given(said(row["wmean"]), seen)
-    assert len(seen) == 1 and found.matches[0].reproduced and len(found.matches) == 6
+    result = given(said(row["wmean"]), seen)
+    assert len(seen) == 1 and result.matches[0].reproduced and len(result.matches) == 6
     one = write_run(tmp_path / "a" / "run", {"STS-B": made["STS-B"]})
     gold = {**made["STS-B"].arrays, "gold": made["STS-B"].arrays["gold"][::-1]}
     two = write_run(tmp_path / "b" / "run", {"STS-B": replace(made["STS-B"], arrays=gold)})
@@ -223,10 +223,10 @@ def test_any_separator_gives_the_numbers_and_a_cell_that_is_not_printed_moves_no
     nothing = st.one_of(dash, st.just("")) if separator.strip(" \n") else dash
     cells = [data.draw(dash if at == 0 else nothing) if at in gone else text for at, text in enumerate(row)]
     end = data.draw(st.sampled_from(["", " \\\\", "\\\\ ", "\n"])) if cells[-1] else ""
-    found, names = read_numbers(separator.join(cells) + end), (*ORDER, "Avg")
-    assert found.items == {names[at]: Number(float(text), 2) for at, text in enumerate(row) if at not in gone}
+    result, names = read_numbers(separator.join(cells) + end), (*ORDER, "Avg")
+    assert result.items == {names[at]: Number(float(text), 2) for at, text in enumerate(row) if at not in gone}
     trailing = {len(row) - 1} if not cells[-1] and len(row) == 8 else set()  # a separator at the end of seven numbers
-    assert found.absent == tuple(names[at] for at in sorted(gone - trailing))
+    assert result.absent == tuple(names[at] for at in sorted(gone - trailing))
 
 
 @settings(max_examples=25)
