@@ -24,6 +24,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
         "relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
         "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0,
     }, "mean"),
+    "t5-base": ("T5", {
+        "d_model": 768, "d_kv": 64, "d_ff": 3072, "intermediate_size": 3072, "num_layers": 12, "num_heads": 12,
+    }, "mean"),
     "modernbert-base": ("ModernBert", {
         "hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152,
         "max_position_embeddings": 8192, "local_attention": 128, "global_attn_every_n_layers": 3,
@@ -60,7 +63,8 @@ def model_folder(name: str, folder: Path, layers: int | None) -> Path:
         **{"vocab_size": len(tokenizer), **special, **shape, **({} if layers is None else {"num_hidden_layers": layers})}
     )
     torch.manual_seed(0)
-    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    model = getattr(transformers, f"{kind}EncoderModel" if config.is_encoder_decoder else f"{kind}Model")
+    model(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -69,7 +73,7 @@ def model_folder(name: str, folder: Path, layers: int | None) -> Path:
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512}))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(
-        {"word_embedding_dimension": shape["hidden_size"], f"pooling_mode_{_LEGACY[pooling]}": True}
+        {"word_embedding_dimension": config.hidden_size, f"pooling_mode_{_LEGACY[pooling]}": True}
     ))
     return folder
 

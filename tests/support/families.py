@@ -7,9 +7,15 @@ _WORDS, _PAD = 99, 1
 _SHAPE = {"vocab_size": _WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
           "max_position_embeddings": 64, "pad_token_id": _PAD}
 _DECODER = {**_SHAPE, "num_key_value_heads": 2, "head_dim": 8}
+_DEBERTA = {**_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "share_att_key": True,
+            "position_buckets": 8, "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0}
+_T5 = {"vocab_size": _WORDS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
 FAMILIES = {  # name -> class of transformers, its config
     "bert": ("Bert", _SHAPE), "camembert": ("Camembert", _SHAPE), "data2vec": ("Data2VecText", _SHAPE),
-    "deberta-v2": ("DebertaV2", _SHAPE), "ernie": ("Ernie", _SHAPE), "fnet": ("FNet", _SHAPE),
+    "deberta-v2": ("DebertaV2", _DEBERTA), "deberta-v2 without shared keys": (
+        "DebertaV2", {**_DEBERTA, "share_att_key": False, "position_buckets": -1, "max_relative_positions": 12}),
+    "deberta-v2 with a convolution": ("DebertaV2", {**_DEBERTA, "conv_kernel_size": 3}),
+    "ernie": ("Ernie", _SHAPE), "fnet": ("FNet", _SHAPE),
     "gpt_neox": ("GPTNeoX", _SHAPE), "jina_embeddings_v3": ("JinaEmbeddingsV3", _SHAPE), "mpnet": ("MPNet", _SHAPE),
     "nomic_bert": ("NomicBert", _SHAPE), "roberta": ("Roberta", _SHAPE), "xlm-roberta": ("XLMRoberta", _SHAPE),
     "eurobert": ("EuroBert", _DECODER), "gemma": ("Gemma", _DECODER), "granite": ("Granite", _DECODER),
@@ -31,7 +37,7 @@ FAMILIES = {  # name -> class of transformers, its config
                                   "max_position_embeddings": 64, "pad_token_id": _PAD}),
     "gpt2": ("GPT2", {"vocab_size": _WORDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "mamba": ("Mamba", {"vocab_size": _WORDS, "hidden_size": 32, "num_hidden_layers": 2}),
-    "t5": ("T5Encoder", {"vocab_size": _WORDS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}),
+    "t5": ("T5Encoder", _T5), "umt5": ("UMT5Encoder", _T5),
 }
 
 

@@ -65,7 +65,7 @@ kind("transformer in a sub-folder, the settings' old file name")(lambda folder: 
     transformer_file="sentence_roberta_config.json"))
 _EVERY = (  # family, tokenizer (None: BERT's), EOS, padding: what its models use, and every way to pool and to end in turn
     ("data2vec", "roberta", True, "right"), ("qwen2", "qwen3", False, "left"), ("gemma3", "llama", True, "left"),
-    ("gpt2", "gpt2", False, "right"), ("deberta-v2", None, True, "right"))
+    ("gpt2", "gpt2", False, "right"), ("deberta-v2", None, True, "right"), ("t5", "t5", True, "right"))
 for _i, (_family, _tok, _end, _side) in enumerate(_EVERY):
     _mode = ("mean", "lasttoken", "weightedmean", "max")[_i % 4]
     _words = tokenizer(_tok or "bert", ends=_end, padding_side=_side, blanks=_family == "qwen2")

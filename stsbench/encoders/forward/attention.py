@@ -2,9 +2,6 @@
 
 It is registered with transformers under NAME, so that any model that takes its attention from transformers can use it, with
 its own windows and direction, which are read off the mask that the model asks for. Outside such a pass NAME means sdpa.
-
-MPNet's scores have a bias for each distance between two tokens, which transformers computes inside MPNet's layers, whatever
-attention is set. `adapt` makes these layers call the attention as other models do, with distances within a text.
 """
 
 from __future__ import annotations
@@ -35,7 +32,8 @@ _ELSEWHERE = {  # arguments that models pass on and that do not concern attentio
     "position_embeddings", "position_ids", "sliding_window", "use_cache",
 }
 Draw = Callable[[tuple[int, ...], float, torch.dtype], Tensor]
-Bias = Callable[[int], Tensor]  # length of a text -> (heads, length, length) that its tokens' distances add to the scores
+# Queries and keys (texts, heads, length, width) -> what distances add to the scores (texts or none, heads, length, length)
+Bias = Callable[[Tensor, Tensor], Tensor]
 _lock = threading.Lock()
 _borrowed: dict[int, tuple[int, str]] = {}  # id of a config -> passes that run on it, and the name of its own attention
 
@@ -80,6 +78,7 @@ class Row:
 
 
 _row: ContextVar[Row | None] = ContextVar("row", default=None)
+this_row = _row.get  # the row of this thread's pass, None outside one
 
 
 @contextmanager
@@ -111,25 +110,28 @@ def transformers_models(model: Any) -> list[PreTrainedModel]:
 
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None,
-    dropout: float = 0.0, *, bias: Bias | None = None, **more: Any,
+    dropout: float = 0.0, *, position_bias: Any = None, **more: Any,
 ) -> tuple[Tensor, None]:
     """Return (1, tokens, heads, width) of query, key and value (1, heads, tokens, width), as transformers' attention
-    functions."""
-    row = _row.get()
+    functions. position_bias: a Bias in a pass over a row."""
+    row = this_row()
     if row is None:
+        more |= {} if position_bias is None else {"position_bias": position_bias}
         attended: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
         )
         return attended
+    if isinstance(position_bias, Tensor):
+        raise UnknownAttentionError("its attention takes position_bias")
     if new := sorted(name for name, setting in more.items() if setting is not None and name not in _ELSEWHERE):
         raise UnknownAttentionError(f"its attention takes {', '.join(new)}")
     if not isinstance(attention_mask, Window) or len(query) != 1 or query.shape[2] != key.shape[2]:
         raise UnknownAttentionError("its attention has a mask of its own")
     packed = [states[0].transpose(0, 1) for states in (query, key, value)]
-    if bias is None and _has_kernel(packed, row, dropout):
+    if position_bias is None and _has_kernel(packed, row, dropout):
         context = _by_kernel(packed, row, attention_mask, scaling)
     else:
-        context = _by_groups(packed, row, attention_mask, scaling, dropout, bias)
+        context = _by_groups(packed, row, attention_mask, scaling, dropout, position_bias)
     row.calls += 1
     return context[None], None
 
@@ -137,7 +139,7 @@ def attend(
 def _window(*, mask_function: Callable[..., Any], **more: Any) -> Any:
     """Return the Window of a mask; called as transformers' mask functions. It is read off some queries of the longest text,
     since a shorter text has the same window or a smaller one."""
-    row = _row.get()
+    row = this_row()
     if row is None:
         return sdpa_mask(mask_function=mask_function, **more)
     if row.bidirectional:
@@ -169,7 +171,7 @@ def _by_groups(
         query, key, value = (states.transpose(1, 2) for states in group)  # (texts, heads, length, width)
         if slots is not None:
             key, value = _before(slots[0][number], key), _before(slots[1][number], value)
-        added = None if bias is None else bias(groups[number][1]).to(query.dtype)
+        added = None if bias is None else bias(query, key).to(query.dtype)
         context = _attended(query, key, value, window, scale, dropout, row.draw, added)
         if heads is not None:
             context = context * heads[number][:, :, None, None].to(context)
@@ -190,7 +192,7 @@ def _attended(
     bias: Tensor | None,
 ) -> Tensor:
     """Return (texts, heads, length, width) for texts of one length, which may attend to more keys than they have tokens.
-    bias: (heads, length, length) to add to the scores, of a model without windows."""
+    bias: (texts or none, heads, length, length) to add to the scores, of a model without windows."""
     length = query.shape[2]
     before, behind = (reach if reach < length - 1 else -1 for reach in (window.before, window.behind))
     mask = bias if before == behind == -1 else _band(before, behind, length, query.device)
@@ -288,54 +290,3 @@ def from_device(values: Tensor) -> Callable[[], Tensor]:
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, _window)
-
-
-def adapt(model: Any) -> None:
-    """Make MPNet's layers, if `model` is an MPNet, call this attention in a pass over a row of texts."""
-    if getattr(getattr(model, "config", None), "model_type", None) == "mpnet":
-        _adapt_mpnet()
-
-
-@cache
-def _adapt_mpnet() -> None:
-    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder, MPNetSelfAttention
-
-    MPNetEncoder.compute_position_bias = _biases(MPNetEncoder.compute_position_bias)
-    MPNetSelfAttention.forward = _asking(MPNetSelfAttention.forward)
-
-
-class _Biases:
-    """The biases of one pass, each computed once for all layers: a call with a length gives (heads, length, length)."""
-
-    def __init__(self, compute: Callable[[Tensor], Tensor], states: Tensor) -> None:
-        self._compute, self._states, self._known = compute, states, dict[int, Tensor]()
-
-    def __call__(self, length: int) -> Tensor:
-        if length not in self._known:
-            self._known[length] = self._compute(self._states.new_empty(1, length, 0))[0]
-        return self._known[length]
-
-
-def _biases(compute: Callable[..., Tensor]) -> Callable[..., Tensor | Bias]:
-    def compute_position_bias(self: Any, x: Tensor, *settings: Any, **more: Any) -> Tensor | Bias:
-        if _row.get() is None:  # this thread is in no pass over a row of texts
-            return compute(self, x, *settings, **more)
-        return _Biases(lambda states: compute(self, states, *settings, **more), x)
-
-    return compute_position_bias
-
-
-def _asking(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def ask(
-        self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, *settings: Any, **more: Any,
-    ) -> Any:
-        if not isinstance(position_bias, _Biases):
-            return forward(self, hidden_states, attention_mask, position_bias, *settings, **more)
-        width = self.attention_head_size
-        query, key, value = (layer(hidden_states).unflatten(-1, (-1, width)).transpose(1, 2)
-                             for layer in (self.q, self.k, self.v))
-        dropout = self.dropout.p if self.training else 0.0
-        context, _ = attend(self, query, key, value, attention_mask, width**-0.5, dropout, bias=position_bias)
-        return (self.o(context.flatten(2)),)
-
-    return ask

@@ -24,7 +24,6 @@ from stsbench.encoders.forward.attention import (
     Draw,
     Row,
     UnknownAttentionError,
-    adapt,
     one_row,
     to_device,
     transformers_models,
@@ -32,6 +31,7 @@ from stsbench.encoders.forward.attention import (
 from stsbench.encoders.forward.batching import Groups, Slots, Soft, restore
 from stsbench.encoders.forward.model import main_device
 from stsbench.encoders.forward.pooling import views
+from stsbench.encoders.forward.relative_positions import adapt
 from stsbench.errors import EncoderError
 
 _ZERO_BASED = {"bert"}  # positions 0, 1, 2, ...
@@ -269,8 +269,8 @@ class PackedForward:
     def __init__(self, model: Any, bidirectional: bool = False) -> None:
         """bidirectional: tokens of a causal model attend to the tokens after them, too."""
         self.model, self.bidirectional = model, bidirectional
-        adapt(model)
         self.takes = inspect.signature(model.forward).parameters
+        self.knows_places = adapt(model) or "position_ids" in self.takes
         self._configs = list({id(part.config): part.config for part in transformers_models(model)}.values())
         self._calls = 0  # attention's calls in a pass, once that is known
 
@@ -298,10 +298,9 @@ class PackedForward:
         return [(output.last_hidden_state if index == -1 else output.hidden_states[index])[0] for index in layers]
 
     def _inputs(self, ids: Tensor, groups: Groups, shift: int = 0) -> dict[str, Tensor]:
-        inputs = {
-            "input_ids": ids, "attention_mask": torch.ones_like(ids),
-            "position_ids": positions(self.model, ids, groups, shift),
-        }
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if "position_ids" in self.takes:
+            inputs["position_ids"] = positions(self.model, ids, groups, shift)
         if "token_type_ids" in self.takes and getattr(self.model.config, "type_vocab_size", None):
             inputs["token_type_ids"] = torch.zeros_like(ids)  # some models hold these for as many tokens as a text has
         return inputs
@@ -341,7 +340,7 @@ def why_padded(
     model, name = forward.model, type(forward.model).__name__
     if any(getattr(part.config, "attn_temperature_tuning", False) for part in transformers_models(model)):
         return "its attention is scaled by a token's place in the batch"  # Llama 4, from place 8,192 on: no probe has them
-    if "position_ids" not in forward.takes:
+    if not forward.knows_places:
         return f"{name} takes no position_ids"
     device = main_device(model)
     longest_first = sorted(filter(None, rows), key=len, reverse=True)

@@ -36,7 +36,7 @@ ROTARY = {
     "eurobert", "gemma", "gemma2", "gemma3_text", "gpt_neox", "granite", "jina_embeddings_v3", "llama", "mistral",
     "modernbert", "nomic_bert", "olmo2", "phi3", "qwen2", "qwen3", "smollm3",
 }
-_FAMILIES = _WHATEVER_CLASS | _TABLES | ROTARY
+_FAMILIES = _WHATEVER_CLASS | _TABLES | ROTARY | {"t5", "mt5", "umt5"}
 _BY_LENGTH = {"dynamic", "longrope"}  # rotary positions whose angles differ in texts beyond the model's positions
 _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept it once
     f"sentence_{name}_config.json"

@@ -24,13 +24,13 @@ from stsbench.encoders.forward.batching import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.model import NoDropoutError, dropout_rates, set_dropout
 from stsbench.encoders.forward.passes import PackedForward, PaddedForward, why_padded
 
-HALF = ["gemma3", "mpnet"]  # a window over what comes before, and positions that are added to the scores
+HALF = ["gemma3", "mpnet", "deberta-v2"]  # a window over what comes before, and positions that are added to the scores
 LIKE_OTHERS = {  # families whose layers ask for attention as one that is tried does
     "camembert", "data2vec", "electra", "ernie", "gemma", "granite", "olmo2", "qwen2", "smollm3", "xlm-roberta",
 }
 PADDED = {  # family -> why
-    "t5": "does not go through|takes no position_ids|takes position_bias",
-    "deberta-v2": "does not go through", "big_bird": "does not go through", "gemma2": "its attention takes softcap",
+    "deberta-v2 with a convolution": "its convolution mixes a text", "big_bird": "does not go through",
+    "gemma2": "its attention takes softcap",
     "gpt_oss": "its attention takes s_aux", "convbert": "does not go through", "fnet": "does not go through",
     "mobilebert": "states beside others are not", "mamba": "takes no position_ids",
 }
@@ -62,7 +62,7 @@ def test_a_text_has_the_states_that_it_has_alone(family):
     joined = [*((1, len(text)) for text in TEXTS[:-2]), (1, len(TEXTS[-2]) + len(TEXTS[-1]))]
     assert float((in_a_row(model, TEXTS, joined) - own).abs().max()) > 0.1  # the last two as one text
     assert model.config._attn_implementation == before
-    for dtype, rounding in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)) if family in HALF else ():
+    for dtype, rounding in ((torch.float16, 3e-3), (torch.bfloat16, 2e-2)) if family in HALF else ():
         half = model.to(dtype)
         assert reason(half) is None
         own, row = alone(half, TEXTS).float(), in_a_row(half, TEXTS).float()
