@@ -206,9 +206,9 @@ class SharedSentences:
         for number in np.flatnonzero(linked < sizes**2):
             rows = np.flatnonzero(component == number)
             values, vectors = np.linalg.eigh(links[rows][:, rows].toarray())
-            kept = values > 1e-9
-            root = (vectors[:, kept] * np.sqrt(values[kept])).astype(np.float32)
-            out[:, rows] = rng.standard_normal((resamples, int(kept.sum())), np.float32) @ root.T
+            # The symmetric root is one: eigenvectors of equal values, of which there are many, differ between processors.
+            root = (vectors * np.sqrt(np.where(values > 1e-9, values, 0.0))) @ vectors.T
+            out[:, rows] = rng.standard_normal((resamples, len(rows)), np.float32) @ root.astype(np.float32)
         return out
 
     def stretch(self, values: Floats, weight: Floats | None = None) -> float:

@@ -116,6 +116,21 @@ def test_multipliers_vary_together_as_rows_that_share_a_sentence_do():
     assert graph.multipliers(30_000, 3) is drawn
 
 
+def test_draws_are_the_same_in_whatever_basis_a_processor_gives_eigenvectors(monkeypatch):
+    """Pairs of a ring share a sentence with two others: eigenvalues are equal two by two, and their basis is any."""
+    first = np.arange(9)
+    drawn, own = SharedSentences(first, (first + 1) % 9).multipliers(50, 3), np.linalg.eigh
+
+    def turned(matrix):
+        values, vectors = own(matrix)
+        [low] = np.flatnonzero(np.isclose(np.diff(values), 0) & (values[:-1] > 2))
+        vectors[:, low : low + 2] = vectors[:, low : low + 2] @ np.array([[0.6, -0.8], [0.8, 0.6]])
+        return values, vectors
+
+    monkeypatch.setattr(np.linalg, "eigh", turned)
+    assert np.allclose(SharedSentences(first, (first + 1) % 9).multipliers(50, 3), drawn, atol=1e-5)
+
+
 def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference():
     """Of two encoders whose errors belong to the sentences: stretched one by one, their difference is not."""
     rng = np.random.default_rng(5)
