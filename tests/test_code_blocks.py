@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 import pytest
 import tiny_models
+from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, place  # noqa: F401
 from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
 from text_tables import by_row
@@ -27,32 +28,23 @@ MINILM = config.find_minilm
 
 
 @pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    """One cache for all pages: several of them measure the same encoder."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """(tiny, wide), the latter of MiniLM's width, for blocks that cut its vectors."""
     return [tiny_models.build_for_sample(tmp_path_factory.mktemp("model") / "tiny", **shape)
             for shape in ({}, {"width": 384})]
 
 
-def in_single_batches(recipe, stages, batch, length=sample._length):
-    """The sample's length, with steps of one batch each: AnglE's are of sixteen."""
-    return {**length(recipe, stages, batch), "training.accumulate": 1}
-
-
 @pytest.mark.parametrize("name", RUN)
-def test_the_page_runs_from_top_to_bottom(name, vectors, models, cli, place, monkeypatch, capsys):
+def test_the_page_runs_from_top_to_bottom(name, models, cli, place, monkeypatch, capsys):
     monkeypatch.setattr(sample, "STEPS", 2)
     monkeypatch.setattr(sample, "BATCH", 8)
-    monkeypatch.setattr(sample, "_length", in_single_batches)
+    length = sample._length  # of steps of one batch each: AnglE's are of sixteen
+    monkeypatch.setattr(sample, "_length", lambda *how: {**length(*how), "training.accumulate": 1})
     # A round of timed texts takes a fiftieth of its time where costs can be measured: no page prints a speed.
     with suppress(ImportError):  # without the extension
         monkeypatch.setattr(import_module("stsbench.extensions.cost.measure"), "_ROUND", 0.005)
-    monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
+    # One cache for all pages: several of them measure the same encoder.
+    monkeypatch.setenv("STSBENCH_CACHE", str(models[0].with_name("cache")))
     # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
     monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)
     runner = Runner(name, cli, capsys)
@@ -75,9 +67,10 @@ class Runner:
         self.names = {"__name__": "__main__"}  # the blocks of a page go on from one another
 
     def sh(self, block):
-        """Every command ends well."""
+        """Every command ends well. A thousand resamples take a third of a second each time."""
         for words in block.commands:
-            self.command(words)
+            few = words[1] == "eval" or (words[1] in ("compare", "choose") and words[2].startswith("runs/"))
+            self.command([*words, "--resamples", "100"] if few else words)
 
     def console(self, block):
         """The rows of the table stand in what the command prints."""
@@ -96,8 +89,6 @@ class Runner:
 
     def command(self, words):
         assert words[0] == "stsbench", f"{self.page}: {words}: only stsbench runs here"
-        if words[1] in ("compare", "choose") and words[2].startswith("runs/"):
-            words = [*words, "--resamples", "100"]  # thousands take half a second each time
         code, out, err = self.cli(*words[1:])
         assert code == 0, f"{self.page}: {words}\n{err}"
         return out

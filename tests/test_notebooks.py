@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from board_runs import read_once  # noqa: F401  fixture
 from training_runs import no_pinned_memory, one_thread  # noqa: F401
 
 from stsbench.evaluation import api, provenance

@@ -8,12 +8,14 @@ each case), `exit` (1 unless told), `error` (the class of a call's error, Stsben
 for a call)."""
 
 import builtins
+import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from board_runs import read_once  # noqa: F401 - a fixture
 from clirun import cli, place  # noqa: F401 - fixtures
 from refusal_places import PLACES
 
@@ -45,7 +47,8 @@ def told_by_call(names, group, words):
 
 
 def held(place):
-    return sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts)
+    found = (f"{folder}/{name}" for folder, *names in os.walk(place) for some in names for name in some)
+    return {path for path in found if "__pycache__" not in path}  # rglob takes more than twice as long
 
 
 @pytest.mark.parametrize("group", GROUPS)

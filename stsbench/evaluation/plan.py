@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -40,6 +41,11 @@ class Planned:
 
 def presets() -> dict[str, dict[str, Any]]:
     """Return name -> preset of each paper: its citation, what it leaves out, and its parts (protocol, settings, tasks)."""
+    return deepcopy(_shipped_presets())
+
+
+@cache
+def _shipped_presets() -> dict[str, dict[str, Any]]:
     papers = {}
     for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".yaml"):

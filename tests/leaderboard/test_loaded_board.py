@@ -79,8 +79,7 @@ def test_the_picture_is_of_the_ranked_rows():
 
 def test_latex_json_and_files_are_the_build_s(tmp_path):
     assert EXAMPLE.latex() == latex_tables(EXAMPLE) and EXAMPLE.latex("cost-minutes") == latex(EXAMPLE.tab("cost-minutes"))
-    whole = json.loads(EXAMPLE.to_json())
-    pages = site(EXAMPLE)
+    whole, pages = json.loads(EXAMPLE.to_json()), site(EXAMPLE)
     assert {**whole, "tabs": 0} == {**json.loads(pages["index.json"]), "tabs": 0}
     for tab in whole["tabs"]:
         shard = json.loads(pages[f"tabs/{tab['id']}.json"])

@@ -57,8 +57,7 @@ def runs(tmp_path_factory):
 def filled(board, runs, **settings):
     leaderboard.init(board, title="Tickets & <b>more</b>")
     if settings:
-        text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
-        (board / "board.yaml").write_text(text)
+        (board / "board.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items()))
     for name, folder in ((name, folder) for name, folders in runs.items() for folder in folders):
         leaderboard.add(folder, name, board=board, method=name, backbone="words", setting="unsup")
     return board
@@ -222,8 +221,6 @@ def test_papers_chinese_rows_have_a_table_of_their_own_or_stand_beside_the_measu
     assert (alone.title, alone.id, alone.lead) == ("Chinese, Spearman", "sts-spearman-all-chinese", "Avg")
     first = next(row for row in alone.published if row.id == "cosent-readme:README:1")
     assert first.cells["PAWSX"].value == 60.0 and first.cells["Avg"].value == 68.19 and len(alone.published) == 8
-    measured = replace(alone, columns=(*AVERAGED["Chinese"], "Avg"), published=())
-    (joined,) = chinese(measured)
+    (joined,) = chinese(replace(alone, columns=(*AVERAGED["Chinese"], "Avg"), published=()))
     assert [row.id for row in joined.published] == [row.id for row in alone.published]
-    usual = replace(alone, id="sts-spearman-all", language="", published=())
-    assert not published_rows([usual], papers)[0][0].published
+    assert not published_rows([replace(alone, id="sts-spearman-all", language="", published=())], papers)[0][0].published

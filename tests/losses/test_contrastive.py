@@ -83,8 +83,7 @@ def test_further_losses_of_methods_written_out():
         (losses.declutr(first, spans), naive_nt_xent(first, spans.sum(1) / 3, 0.05).mean()),
         (losses.declutr(first, second), naive_nt_xent(first, second, 0.05).mean()),
         (losses.ct_in_batch(first, second, scale=2.0), both),
-        (losses.ct_in_batch(first, second, similarity="cosine", scale=2.0), across),
-    ):
+        (losses.ct_in_batch(first, second, similarity="cosine", scale=2.0), across)):
         assert value.item() == pytest.approx(expected.item(), abs=1e-9)
 
 
@@ -121,8 +120,7 @@ def test_large_products_overflow_in_no_precision(dtype):
         negative, positive = jensen_shannon(vectors, torch.tensor([0, 1]), -vectors)
     (negative + positive).backward()
     assert negative.dtype == torch.promote_types(dtype, torch.float32)
-    product = 1536 * vectors[0, 0].item() ** 2
-    assert negative.item() == pytest.approx(product - math.log(2), rel=1e-5) == positive.item()
+    assert negative.item() == pytest.approx(1536 * vectors[0, 0].item() ** 2 - math.log(2), rel=1e-5) == positive.item()
     assert vectors.grad.isfinite().all() and vectors.grad.any()
 
 
@@ -190,8 +188,7 @@ def naive_pcl(views, peer, temperature, group_positive, reduce):
         elements = torch.cat([q * (torch.log(q) - torch.log(p)) for p, q in rows])
         return elements.sum() / (len(elements) if reduce == "element" else len(rows))
 
-    networks = [views] if peer is None else [views, peer]
-    total = sum(info_nce(x) + group(x) for x in networks)
+    total = sum(info_nce(x) + group(x) for x in ([views] if peer is None else [views, peer]))
     return total if peer is None else total + divergence(views, peer, peer, views) + divergence(views, views, peer, peer)
 
 
@@ -227,8 +224,7 @@ def drawn(seed, blocks):
 
 
 def cosines(guides):
-    units = [normalize(block.detach(), dim=1) for block in guides]
-    a, p, *negatives = units
+    a, p, *negatives = [normalize(block.detach(), dim=1) for block in guides]
     return GuideCosines(a @ p.T, tuple(a @ block.T for block in negatives), a @ a.T, p @ p.T)
 
 
@@ -262,8 +258,7 @@ def test_where_everything_is_masked_stored_vectors_are_left_which_the_guide_has_
     known, alone = cosines(guides), {"contrast_anchors": False, "contrast_positives": False}
     assert guided_info_nce(a, p, known, GuideRule(margin=9.0), anchors=a, negatives=[m]).item() == 0.0
     # y ln p alone over 2 B^2 entries is the cross-entropy over 2 B
-    rule = GuideRule(margin=9.0, loss="bce_of_softmax", **alone)
-    assert guided_info_nce(a, p, known, rule, negatives=[m]).item() == 0.0
+    assert guided_info_nce(a, p, known, GuideRule(margin=9.0, loss="bce_of_softmax", **alone), negatives=[m]).item() == 0.0
     stored = torch.randn(4, D, dtype=torch.float64)
     kept = guided_info_nce(a, p, known, GuideRule(margin=9.0, **alone), negatives=[m], stored=stored)
     expected = [info_nce(a[i : i + 1], p[i : i + 1], stored=stored) for i in range(N)]
@@ -303,8 +298,7 @@ def test_nt_xent_under_a_guide_is_the_loop_s(masked):
         losses.append(-(right - total.log()))
     assert count
     check_same(guided_nt_xent(first, second, guide, rule), sum(losses) / (2 * N), (first, second), 1e-10, 1e-9)
-    none = guided_nt_xent(first, second, guide, GuideRule(margin=-1.0))
-    assert abs(none - nt_xent(first, second)) < 1e-12
+    assert abs(guided_nt_xent(first, second, guide, GuideRule(margin=-1.0)) - nt_xent(first, second)) < 1e-12
 
 
 def test_no_row_gives_zero_with_a_gradient_and_of_one_text_alone_nothing_is_masked():

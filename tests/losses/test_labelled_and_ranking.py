@@ -86,8 +86,7 @@ def test_contrastive_tension_is_the_loop():
 
 
 @pytest.mark.parametrize(("d", "alpha", "expected"), [
-    (0.05, 0.1, (0.15, -1, 1)), (-0.5, 0.1, (0.2, 1, -1)), (-0.2, 0.1, (0, 0, 0)), (-0.2, 0.25, (0.05, -1, 1)),
-])
+    (0.05, 0.1, (0.15, -1, 1)), (-0.5, 0.1, (0.2, 1, -1)), (-0.2, 0.1, (0, 0, 0)), (-0.2, 0.25, (0.05, -1, 1))])
 def test_the_bidirectional_margin_by_hand(d, alpha, expected):
     """One sentence, whose cosines differ by d: the value, and the gradient of each cosine."""
     cosines = [torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (0.2, 0.2 + d)]
@@ -121,8 +120,7 @@ def test_values_and_gradients_are_sentence_transformers(kind, similarity, d, sco
     # float32: a cosine's last digit times 20
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         u, v = pairs(d, dtype)
-        library = kind(nn.Identity(), scale=scale)
-        theirs = library([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
+        theirs = kind(nn.Identity(), scale=scale)([{"sentence_embedding": u}, {"sentence_embedding": v}], scores.to(dtype))
         same(cosent(similarity(u, v), scores, scale=scale), theirs, (u, v), tolerance)
     assert (pair_angles(u, v) - util.pairwise_angle_sim(u, v)).abs().max() < 1e-12
 
@@ -191,8 +189,7 @@ def community_divergence(first, second):
     (listnet, naive_listnet), (listmle, naive_listmle), (consistency, naive_js),
     (lambda s, t: listmle(s, t, eps=1e-7), lambda s, t: naive_listmle(s, t, 1e-7)),
     (lambda s, t: listmle(s, t, ranks="mean"), lambda s, t: naive_listmle(s, t, mean=True)),
-    (lambda s, t: consistency(s, t, "entropy"), community_divergence),
-])
+    (lambda s, t: consistency(s, t, "entropy"), community_divergence)])
 def test_values_and_gradients_are_those_of_the_definition(value, naive):
     s, t = scores(0), scores(1)
     loss, of = value(s, t), (s, t) if naive in (naive_js, community_divergence) else (s,)
@@ -215,8 +212,7 @@ def test_a_student_ranks_by_its_cosines_over_its_temperature():
         (losses.rankcse(first, second, teacher, student_temperature=0.3, ranks="mean", eps=1e-7),
          naive_listmle(student, teacher, 1e-7, mean=True)),
         (losses.rankcse(first, second, teacher, loss="listnet", student_temperature=0.3, teacher_temperature=0.7),
-         naive_listnet(without_own(student, 0), without_own(teacher, 0) / 0.7)),
-    ):
+         naive_listnet(without_own(student, 0), without_own(teacher, 0) / 0.7))):
         assert value.item() == pytest.approx(expected.item(), abs=1e-10)
 
 
@@ -234,6 +230,5 @@ def test_a_student_is_distilled_by_each_loss_of_each_objective():
         (losses.distil(student, teacher, loss="mse", **similarities), ((rows - theirs) ** 2).mean()),
         (losses.distil(student, teacher, loss="kl", **similarities), entropy + naive_listnet(rows / 0.3, theirs / 0.7)),
         (losses.distil(student, teacher, loss="listmle", **ranks), naive_listmle(rows / 0.3, theirs)),
-        (losses.distil(student, teacher, loss="listnet", **ranks), naive_listnet(rows / 0.3, theirs / 0.7)),
-    ):
+        (losses.distil(student, teacher, loss="listnet", **ranks), naive_listnet(rows / 0.3, theirs / 0.7))):
         assert value.item() == pytest.approx(expected.item(), abs=1e-10)

@@ -32,8 +32,7 @@ def positions(count, vocabulary=7, seed=0, dtype=torch.float64, share=0.5):
     logits = 3 * torch.randn(count, vocabulary, generator=generator, dtype=dtype)
     gate = 3 * torch.randn(count, generator=generator, dtype=dtype)
     read, original = (torch.randint(0, vocabulary, (count,), generator=generator) for _ in range(2))
-    copied = torch.rand(count, generator=generator) < share
-    return logits, gate, torch.where(copied, original, read), original
+    return logits, gate, torch.where(torch.rand(count, generator=generator) < share, original, read), original
 
 
 def naive_corrective(logits, gate, read, original):

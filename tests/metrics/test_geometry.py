@@ -99,8 +99,7 @@ def test_settings_change_what_they_name():
     plain, spectrum = values(), {"explained by first", "effective rank"}
     for key, value, metrics in (
         ("texts", "distinct", {"uniformity", *spectrum}), ("centre", True, spectrum), ("t", 3.0, {"uniformity"}),
-        ("alpha", 1.0, {"alignment"}), ("positive_above", 3.5, {"alignment"}),
-    ):
+        ("alpha", 1.0, {"alignment"}), ("positive_above", 3.5, {"alignment"})):
         other = values(**{key: value})
         assert {metric for metric, subset in plain if other[metric, subset] != plain[metric, subset]} == metrics, key
 

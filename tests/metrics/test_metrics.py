@@ -29,8 +29,7 @@ tied = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 5)), min_size=2, ma
 def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
     x, y = np.array(pairs, dtype=np.float64).T
     counts = resample_counts(len(x), 7, (seed,))
-    got = bootstrap_correlation(x, y, counts, metric)
-    for value, count in zip(got, counts.astype(int), strict=True):
+    for value, count in zip(bootstrap_correlation(x, y, counts, metric), counts.astype(int), strict=True):
         a, b = np.repeat(x, count), np.repeat(y, count)
         if np.ptp(a) and np.ptp(b):
             assert value == pytest.approx(getattr(stats, f"{metric}r")(a, b).statistic, abs=1e-9)
@@ -70,8 +69,7 @@ def test_encoders_together_and_in_blocks_are_as_each_by_itself(metric, n, digits
 
 def test_ranks_of_more_pairs_than_sixteen_bits_hold():
     """Twice a rank exceeds 2^15 - 1."""
-    rng = np.random.default_rng(5)
-    x, y = rng.normal(size=(2, 17_000))
+    x, y = np.random.default_rng(5).normal(size=(2, 17_000))
     [got] = bootstrap_correlation(x, y, np.ones((1, 17_000)), "spearman")
     assert got == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
 
@@ -84,8 +82,7 @@ def test_resamples_follow_the_seed_and_keep_the_size():
 
 
 def test_many_pairs_have_the_intervals_that_scipy_gives():
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(2, 600))
+    x, y = np.random.default_rng(2).normal(size=(2, 600))
     y = 0.6 * x + 0.8 * y
     value = float(stats.pearsonr(x, y).statistic)
     got = fisher_interval(bootstrap_correlation(x, y, resample_counts(600, 2000, (1,)), "pearson"), value, 600)
@@ -109,8 +106,7 @@ def test_equal_draws_of_a_correlation_have_no_interval(value):
     assert interval(draws) is interval(draws + np.linspace(-1e-14, 1e-14, 100)) is fisher_interval(draws, value, 4) is None
     assert fisher_interval(np.full(39, value), value, 4) is None  # too few draws
     assert fisher_interval(np.r_[np.full(90, value), np.full(10, np.nan)], value, 4) is None
-    far = np.r_[np.full(80, 0.25), np.ones(20)]  # a fifth of the resamples lies on a line
-    low, high = fisher_interval(far, 0.25, 4)
+    low, high = fisher_interval(np.r_[np.full(80, 0.25), np.ones(20)], 0.25, 4)  # a fifth of the resamples lies on a line
     assert -1 <= low < 0.25 < high <= 1
 
 
@@ -144,8 +140,7 @@ vectors = st.integers(1, 6).flatmap(
 @given(vectors)
 @settings(max_examples=15)
 def test_similarity_equals_scipy_dense_and_sparse(name, rows):
-    both = np.array(rows, dtype=np.float32)
-    first, second = np.hsplit(both, 2)
+    first, second = np.hsplit(np.array(rows, dtype=np.float32), 2)
     got = paired_similarity(first, second, name)
     assert got.dtype == np.float64 and got.shape == (len(rows),)
     for value, a, b in zip(got, first.astype(np.float64), second.astype(np.float64), strict=True):
@@ -165,8 +160,7 @@ def test_zero_vectors_stored_zeros_and_large_and_small_float32_vectors():
     assert paired_similarity(zero, one)[0] == paired_similarity(zero, zero)[0] == 0
     stored = sparse.csr_matrix((np.zeros(2, np.float32), [0, 1], [0, 2]), shape=(1, 3))
     assert stored.nnz == 2 and zero_rows(stored).tolist() == [True]
-    cancelling = sparse.csr_matrix(np.array([[1.0, -1.0]]))
-    assert zero_rows(cancelling).tolist() == [False]
+    assert zero_rows(sparse.csr_matrix(np.array([[1.0, -1.0]]))).tolist() == [False]
     for size in (1e18, 1e-18):
         a = np.full((1, 4), size, np.float32)
         assert paired_similarity(a, a)[0] == pytest.approx(1)
@@ -222,6 +216,5 @@ def test_what_is_documented_of_arrays_holds_of_lists():
     a, b = np.random.default_rng(0).normal([[79.0], [78.9]], 0.1, (2, 99))
     for function, *arrays in (
         (mean_over_tasks, scores), (difference_over_tasks, scores, others), (chance_of_same_order, scores - others),
-        (tiers, scores, scores[:, None] != others), (partial(equivalence, 79.0, 78.9, margin=0.5), a, b),
-    ):
+        (tiers, scores, scores[:, None] != others), (partial(equivalence, 79.0, 78.9, margin=0.5), a, b)):
         np.testing.assert_equal(function(*(array.tolist() for array in arrays)), function(*arrays))

@@ -45,10 +45,9 @@ def test_two_rows_of_several_seeds_keep_their_test_among_rows_of_one() -> None:
     noise = Noise(Scores(values, draws, seeds), rng)
     there, back = noise.deviations(np.asarray(0), np.array([1, 2])), noise.deviations(np.array([2, 1]), np.array([0, 0]))
     assert np.allclose(there[1], -back[0]) and np.allclose(there[0], -back[1])
-    of_seeds = there[1] - (draws[0] - 70.0 - draws[2] + 65.0)
     variances = 1 / 3, 0.25 / 3
     expected = np.sqrt(sum(variances)) * stats.t.ppf((np.arange(2000) + 0.5) / 2000, df_of_two(*variances, 3))
-    assert np.sort(of_seeds) == pytest.approx(expected, abs=1e-6)
+    assert np.sort(there[1] - (draws[0] - 70.0 - draws[2] + 65.0)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_unequal_numbers_of_seeds_are_compared_as_by_behrens_and_fisher() -> None:
@@ -56,10 +55,8 @@ def test_unequal_numbers_of_seeds_are_compared_as_by_behrens_and_fisher() -> Non
     one, other = np.array([70.0, 71.2]), np.array([69.5, 69.6, 69.4, 69.7, 69.5, 69.6])
     a, b = (np.std(side, ddof=1) / np.sqrt(len(side)) for side in (one, other))
     at = np.linspace(-8, 8, 20001)  # standard errors of the quiet side
-    shift = one.mean() - other.mean()
-    tail = np.trapezoid(stats.t.pdf(at, 5) * stats.t.sf((shift + b * at) / a, 1), at)
-    test = compared(False, one, other)
-    assert test.p == pytest.approx(2 * tail, abs=0.01)
+    tail = np.trapezoid(stats.t.pdf(at, 5) * stats.t.sf((one.mean() - other.mean() + b * at) / a, 1), at)
+    assert compared(False, one, other).p == pytest.approx(2 * tail, abs=0.01)
     assert compared(False, other, one).p == pytest.approx(2 * tail, abs=0.015)
 
 
@@ -77,8 +74,7 @@ def test_too_many_missing_draws_are_no_test() -> None:
 
 def test_pairs_have_the_variance_of_their_differences() -> None:
     """Seven rows that move together over seeds: the differences between them are far surer than their means."""
-    rng = np.random.default_rng(7)
-    seeds = np.array([-20.0, 5.0, 15.0]) + rng.normal(0, 0.1, (7, 3)) + np.arange(7)[:, None]
+    seeds = np.array([-20.0, 5.0, 15.0]) + np.random.default_rng(7).normal(0, 0.1, (7, 3)) + np.arange(7)[:, None]
     scores = Scores(seeds.mean(axis=1), np.repeat(seeds.mean(axis=1)[:, None], 200, axis=1), list(seeds))
     groups = np.array([0, 0, 0, 0, 0, 0, -1])
     paired = Noise(Scores(scores.values, scores.draws, scores.seeds, groups), np.random.default_rng(0))

@@ -18,13 +18,19 @@ from stsbench.metrics.noise import deviations_over_seeds, difference_over_seeds
 from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
 
 
-def test_by_hand() -> None:
+def test_a_difference_and_two_one_sided_tests_by_hand() -> None:
     a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
     b = np.array([1.0, 2.0, 3.0, 4.0] * 10)
     actual = paired_difference(4.0, 2.0, a, b)  # differences 2, 3, 1, -2: 0, 1, 1 and 4 from 2, ten times each
     error = pytest.approx((3.5 * 40 / 39) ** 0.5)  # 2, 3, 1, -2 are 1, 2, 0 and -3 from their mean
     assert actual == Difference(2.0, -2.0, 6.0, 11 / 41, error)
     assert paired_difference(2.0, 4.0, b, a) == Difference(-2.0, -6.0, 2.0, 11 / 41, error)
+    test = equivalence(4.0, 2.0, a, b, margin=2.5)  # 4.5 from the lower bound, .5 from the upper one
+    assert test == Equivalence(2.5, -2.0, 6.0, 1 / 41 / 2, 31 / 41 / 2) and test.p == test.p_high
+    outside = equivalence(4.0, 2.0, a, b, margin=1.5)
+    assert outside is not None and (outside.p_low, outside.p_high) == (11 / 41 / 2, 1 - 31 / 41 / 2)
+    same = equivalence(4.0, 4.0, a, a, margin=1e-6)  # one encoder against itself is equal within any margin
+    assert same is not None and (same.low, same.high, same.p) == (0.0, 0.0, 1 / 41 / 2)
 
 
 def test_a_model_with_itself() -> None:
@@ -38,8 +44,7 @@ def test_missing_and_too_few_draws() -> None:
     draws = np.random.default_rng(0).normal(size=(2, 100))
     holes = draws.copy()
     holes[0, 3], holes[1, 50] = np.nan, np.nan
-    whole = np.delete(draws, [3, 50], axis=1)
-    assert paired_difference(1.0, 0.5, *holes) == paired_difference(1.0, 0.5, *whole)
+    assert paired_difference(1.0, 0.5, *holes) == paired_difference(1.0, 0.5, *np.delete(draws, [3, 50], axis=1))
     holes[0, 10:20] = np.nan
     assert paired_difference(1.0, 0.5, *holes) == Difference(0.5)
     assert paired_difference(1.0, 0.5, *draws[:, :19]) == Difference(0.5)  # 1 / 20 is not below 0.05
@@ -58,9 +63,7 @@ def test_a_statistic_is_significant_exactly_above_the_critical_value(draws, stat
 def test_holm_by_hand() -> None:
     # 4 * .005, 3 * .01, 2 * .03, then 1 * .04, which may not fall below the one before it.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([0.02]) == [0.02]
-    assert holm([]) == []
+    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
 
 
 def test_a_published_example() -> None:
@@ -80,25 +83,13 @@ def test_a_published_example() -> None:
     assert (test.low, test.high) == pytest.approx((0.03 - half, 0.03 + half), abs=1e-4)
 
 
-def test_two_one_sided_tests_by_hand() -> None:
-    a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
-    b = np.array([1.0, 2.0, 3.0, 4.0] * 10)  # sizes of deviations from 2: 0, 1, 1 and 4, ten times each
-    test = equivalence(4.0, 2.0, a, b, margin=2.5)  # 4.5 from the lower bound, .5 from the upper one
-    assert test == Equivalence(2.5, -2.0, 6.0, 1 / 41 / 2, 31 / 41 / 2) and test.p == test.p_high
-    outside = equivalence(4.0, 2.0, a, b, margin=1.5)
-    assert outside is not None and (outside.p_low, outside.p_high) == (11 / 41 / 2, 1 - 31 / 41 / 2)
-    same = equivalence(4.0, 4.0, a, a, margin=1e-6)  # one encoder against itself is equal within any margin
-    assert same is not None and (same.low, same.high, same.p) == (0.0, 0.0, 1 / 41 / 2)
-
-
 def test_without_a_test_of_the_difference_there_is_none_of_equivalence() -> None:
     draws = np.random.default_rng(0).normal(size=(2, 100))
     assert equivalence(1.0, 0.5, *draws[:, :19], margin=9.0) is None
     assert equivalence(1.0, 0.5, *draws[:, :20], margin=9.0) is not None
     draws[0, 10:20] = np.nan
     assert equivalence(1.0, 0.5, *draws, margin=9.0) is None
-    seeds = np.array([1.0, 1.2]), np.array([1.1, 1.3])
-    assert equivalence_over_seeds(*seeds, *draws, 9.0) is None
+    assert equivalence_over_seeds(np.array([1.0, 1.2]), np.array([1.1, 1.3]), *draws, 9.0) is None
 
 
 @settings(max_examples=25)
@@ -106,8 +97,7 @@ def test_without_a_test_of_the_difference_there_is_none_of_equivalence() -> None
 def test_p_and_interval_agree_and_the_sides_mirror(deviations, value, margin) -> None:
     test = from_deviations(value, np.array(deviations), margin)
     assert (test.p < 0.05) == (value - test.low < value + margin and test.high - value < margin - value)
-    count = sum(each >= abs(value + margin) for each in deviations)
-    both = (1 + count) / (len(deviations) + 1)
+    both = (1 + sum(each >= abs(value + margin) for each in deviations)) / (len(deviations) + 1)
     assert test.p_low == (both / 2 if value + margin > 0 else 1 - both / 2)
     mirror = from_deviations(-value, np.array(deviations), margin)
     assert (mirror.p_low, mirror.p_high, mirror.low) == (test.p_high, test.p_low, -test.high)
@@ -117,8 +107,7 @@ def test_p_and_interval_agree_and_the_sides_mirror(deviations, value, margin) ->
 def test_seeds_alone_are_students_t(paired: bool) -> None:
     """Where items add no noise: the t test of the seeds' pairs, or of two samples, with fewer df than Welch's."""
     a, b = np.array([79.0, 79.6, 79.1, 79.4]), np.array([79.1, 79.3, 78.8, 79.2])
-    draws = np.full((2, 20_000), [[a.mean()], [b.mean()]])
-    test = equivalence_over_seeds(a, b, *draws, 0.6, paired=paired)
+    test = equivalence_over_seeds(a, b, *np.full((2, 20_000), [[a.mean()], [b.mean()]]), 0.6, paired=paired)
     def compared(moved: float) -> tuple[float, float]:
         if paired:
             known = stats.ttest_rel(a + moved, b)

@@ -107,8 +107,7 @@ def test_measures_equal_a_loop():
 
 def test_mrr_of_one_relevant_text_is_scikit_learns():
     queries, corpus, _, _ = data(seed=6)
-    relevant = [[i] for i in range(20)]
-    ranks, query = relevant_ranks(queries, corpus, relevant)
+    ranks, query = relevant_ranks(queries, corpus, [[i] for i in range(20)])
     want = library.label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
     assert reciprocal_rank(ranks, query).mean() == pytest.approx(want)
 
@@ -151,8 +150,7 @@ def test_scores_are_those_of_scikit_learn_and_of_a_loop_over_thresholds(n, ties)
         assert scores.f1 == pytest.approx(max(library.f1_score(label, similarity >= t, zero_division=0) for t in cuts))
         assert scores.accuracy == pytest.approx(max(library.accuracy_score(label, similarity >= t) for t in cuts))
         for name, of in (("f1", library.f1_score), ("accuracy", library.accuracy_score)):
-            reached = of(label, similarity >= getattr(scores, f"{name}_threshold"))
-            assert reached == pytest.approx(getattr(scores, name))
+            assert of(label, similarity >= getattr(scores, f"{name}_threshold")) == pytest.approx(getattr(scores, name))
 
 
 def test_a_case_by_hand():
@@ -178,8 +176,7 @@ def test_draws_are_the_scores_of_the_drawn_pairs():
 
 
 def test_draws_without_a_match_have_no_score():
-    counts = np.array([[0.0, 2, 0], [1, 1, 1]])
-    draws = matching_draws(np.array([0.9, 0.5, 0.1]), np.array([1, 0, 0]), [counts])
+    draws = matching_draws(np.array([0.9, 0.5, 0.1]), np.array([1, 0, 0]), [np.array([[0.0, 2, 0], [1, 1, 1]])])
     assert np.isnan(draws.ap).tolist() == [True, False] and np.isnan(draws.auc).tolist() == [True, False]
 
 

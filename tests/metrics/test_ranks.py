@@ -265,10 +265,8 @@ def test_two_sides_err_in_five_percent_whatever_their_noise(count):
 
 
 def test_a_row_of_another_kind_stands_for_itself():
-    rng = np.random.default_rng(0)
-    each = np.full(17, 2.0)
-    plain = [moderation.outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]
-    assert np.mean(plain) < 0.15
+    rng, each = np.random.default_rng(0), np.full(17, 2.0)
+    assert np.mean([moderation.outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]) < 0.15
     odd = np.r_[9.0, 0.09 * stats.chi2.ppf((np.arange(16) + 0.5) / 16, 2) / 2]
     assert np.flatnonzero(moderation.outlying(odd, each)).tolist() == [0]
 
@@ -280,8 +278,7 @@ def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior, df):
     rng = np.random.default_rng(1)
     spread = moderation.redrawn(variances, each, np.full(1, prior.df), prior, 4000, rng)[0]
     expected = moderated(variances, each, np.full(1, prior.df), prior)[0]
-    deviates = rng.standard_normal(4000) * np.sqrt(spread / expected)
-    assert stats.kstest(deviates, stats.t(df).cdf).pvalue > 0.01
+    assert stats.kstest(rng.standard_normal(4000) * np.sqrt(spread / expected), stats.t(df).cdf).pvalue > 0.01
 
 
 def test_two_rows_and_few_of_unequal_numbers_of_seeds_stand_for_themselves():

@@ -24,8 +24,7 @@ def weighted_correlation(x, y, weight, metric):
     def rank(values):
         if metric == "pearson":
             return values
-        below = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
-        return below @ weight
+        return ((values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])) @ weight
 
     u, v = (rank(values) - weight @ rank(values) / weight.sum() for values in (x, y))
     return (weight @ (u * v)) / np.sqrt((weight @ (u * u)) * (weight @ (v * v)))
@@ -44,8 +43,7 @@ def test_influence_is_the_derivative_by_a_pairs_weight(metric):
 def matrices(*sides):
     rows = [sorted(row) for row in zip(*(side.tolist() for side in sides), strict=True)]
     shared = np.array([[len({*one} & {*other}) for other in rows] for one in rows])
-    same = np.array([[one == other for other in rows] for one in rows])
-    return shared > 0, same, shared
+    return shared > 0, np.array([[one == other for other in rows] for one in rows]), shared
 
 
 @settings(max_examples=15)
@@ -74,11 +72,9 @@ def test_variance_and_corrections_by_definition(seed, share, weigh, triplets):
 
 def test_pairs_that_share_nothing_are_independent_and_those_that_share_one_sentence_are_hopeless():
     graph = SharedSentences(np.array([0, 2, 1, 4]), np.array([1, 3, 0, 5]))  # the third row is the first one again
-    assert not graph.dependent
-    assert graph.stretch(np.array([1.0, -2, 3, -2])) == 1
+    assert not graph.dependent and graph.stretch(np.array([1.0, -2, 3, -2])) == 1
     graph = SharedSentences(np.zeros(50, int), np.arange(1, 51))
-    assert graph.hopeless
-    assert graph.stretch(np.random.default_rng(0).normal(size=50)) == np.inf
+    assert graph.hopeless and graph.stretch(np.random.default_rng(0).normal(size=50)) == np.inf
 
 
 def test_a_pairs_difference_is_stretched_by_its_own_factor():
@@ -110,9 +106,8 @@ def test_multipliers_vary_together_as_rows_that_share_a_sentence_do():
     graph = SharedSentences(first, second)
     links, _, _ = matrices(first, second)
     values, vectors = np.linalg.eigh(links)
-    expected = (vectors * np.maximum(values, 0)) @ vectors.T
     drawn = graph.multipliers(30_000, 3)
-    assert np.abs(np.cov(drawn.astype(float).T) - expected).max() < 0.06
+    assert np.abs(np.cov(drawn.astype(float).T) - (vectors * np.maximum(values, 0)) @ vectors.T).max() < 0.06
     assert graph.multipliers(30_000, 3) is drawn
 
 
@@ -144,8 +139,7 @@ def test_joint_draws_are_as_uncertain_as_a_score_and_nearly_as_each_difference()
         own = np.sqrt(graph.item_variance(graph.centred(one.values))) * one.stretch
         assert draws.std() == pytest.approx(own, rel=1e-5) and draws.mean() == pytest.approx(50, abs=0.1)
     gap = graph.centred(a.values - b.values)
-    expected = np.sqrt(graph.item_variance(gap)) * graph.stretch(gap)
-    assert (joint[0] - joint[1]).std() == pytest.approx(expected, rel=0.1)
+    assert (joint[0] - joint[1]).std() == pytest.approx(np.sqrt(graph.item_variance(gap)) * graph.stretch(gap), rel=0.1)
 
 
 @pytest.mark.parametrize(("groups", "each"), [(1, 5000), (6, 2000)])

@@ -138,8 +138,7 @@ def problem(seed=0):
     parts = []
     for size in (90, 40, 30):
         x = rng.normal(size=(size, 6)).astype(np.float32)
-        y = np.clip(2.5 + x @ slope / 2 + rng.normal(0, 0.5, size), 0, 5)
-        parts.append((x, np.round(5 * y) / 5))
+        parts.append((x, np.round(5 * np.clip(2.5 + x @ slope / 2 + rng.normal(0, 0.5, size), 0, 5)) / 5))
     return *parts[0], *parts[1], parts[2][0]
 
 

@@ -24,8 +24,7 @@ def blobs(n, classes, d=7, seed=0, noise=1.5):
     """float32 (n, d), int64 (n,): classes that overlap, so that accuracies stay below 1 and move between checks."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % classes)
-    centres = rng.normal(size=(classes, d))
-    return (centres[y] + noise * rng.normal(size=(n, d))).astype(np.float32), y.astype(np.int64)
+    return (rng.normal(size=(classes, d))[y] + noise * rng.normal(size=(n, d))).astype(np.float32), y.astype(np.int64)
 
 
 @settings(max_examples=8, deadline=None)
@@ -53,8 +52,7 @@ def test_any_mixture_of_fits(sizes, classes, cache, setting):
         got = lockstep_solver(x, y, classes, device="cpu", **setting)(fits)
     for fit, classes_given in zip(fits, got, strict=True):
         probe = probe_oracle.Probe(classes, fit.reg, **setting)
-        watch = None if fit.stop is None else (x[fit.stop], y[fit.stop])
-        probe.fit(x[fit.train], y[fit.train], watch)
+        probe.fit(x[fit.train], y[fit.train], None if fit.stop is None else (x[fit.stop], y[fit.stop]))
         assert classes_given.dtype == np.int64
         assert classes_given.tolist() == probe.predict(x[fit.predict]).tolist()
 
@@ -134,8 +132,7 @@ class Recorder:
         out = []
         for fit in fits:
             truth = self.y[fit.predict]
-            right = np.arange(len(truth)) < round(self.skill(fit.reg) * len(truth))
-            out.append(np.where(right, truth, 1 - truth))
+            out.append(np.where(np.arange(len(truth)) < round(self.skill(fit.reg) * len(truth)), truth, 1 - truth))
         return out
 
 
@@ -147,8 +144,7 @@ def test_nested_rows():
     assert (len(grid), len(last)) == (4 * 4 * 3, 4)
     assert sorted(got.rows.tolist()) == list(range(64))  # every item is tested once
     assert np.bincount(got.fold).tolist() == [len(fit.predict) for fit in last]
-    outer = StratifiedKFold(4, shuffle=True, random_state=7).split(y, y)
-    for o, (train, test) in enumerate(outer):
+    for o, (train, test) in enumerate(StratifiedKFold(4, shuffle=True, random_state=7).split(y, y)):
         assert (last[o].train.tolist(), last[o].predict.tolist(), last[o].stop) == (train.tolist(), test.tolist(), None)
         inner = list(StratifiedKFold(4, shuffle=True, random_state=7).split(train, y[train]))
         for r, reg in enumerate(SCHEMES_REGS):
@@ -189,8 +185,7 @@ def test_the_best_reg_is_refitted_and_ties_go_to_the_first(skill, chosen):
 def test_accuracies_are_rounded_before_the_best_is_chosen():
     """Two grid values 0.0025 points apart tie at two decimals, and the first is taken although the second is better."""
     y = labels(20000, 20000)
-    skill = {1.0: 0.5, 2.0: 0.50002}  # 50.00 % either way, rounded
-    solver = Recorder(y, skill.get)
+    solver = Recorder(y, {1.0: 0.5, 2.0: 0.50002}.get)  # 50.00 % either way, rounded
     dev = np.arange(10, 40000)
     got = given_splits(y, np.arange(10), dev, dev, [1.0, 2.0], solver)
     assert (got.grid.tolist(), got.chosen.tolist()) == ([[50.0, 50.0]], [0])
@@ -223,13 +218,11 @@ def test_fits_are_the_librarys_own(classes, form):
     x, y = clouds(90, 7, classes)
     x, fits = form(x), some_fits(90)
     want = [LogisticRegression(C=f.reg, random_state=1111).fit(x[f.train], y[f.train]).predict(x[f.predict]) for f in fits]
-    got = sklearn_solver(x, y)(fits)
-    assert all(np.array_equal(a, b) and a.dtype == np.int64 for a, b in zip(got, want, strict=True))
+    assert all(np.array_equal(a, b) and a.dtype == np.int64 for a, b in zip(sklearn_solver(x, y)(fits), want, strict=True))
 
 
 def test_features_keep_their_dtype(monkeypatch):
-    seen = set()
-    fit = LogisticRegression.fit
+    seen, fit = set(), LogisticRegression.fit
     monkeypatch.setattr(LogisticRegression, "fit", lambda self, x, y: (seen.add(x.dtype), fit(self, x, y))[1])
     x, y = clouds(30, 3, 2)
     sklearn_solver(x, y, jobs=1)(some_fits(30))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from board_runs import read_once  # noqa: F401 - a fixture
 from clirun import place, refuses  # noqa: F401 - a fixture
 
 from stsbench import compare, evaluate, score
@@ -224,9 +225,9 @@ def test_a_record_that_does_not_say_which_texts_repeat_has_it_from_the_other():
 
 def test_a_comparison_names_what_differs_between_encoders_of_one_name():
     """A cut or another limit is no part of what an encoder is called."""
-    write("plain.csv", 30, 1)
+    write("plain.csv", 9, 1)
     runs = [evaluate("minilm", sts="plain.csv", **more, output=f"m{number}", resamples=0)
             for number, more in enumerate(({}, {"truncate_dim": 64, "max_length": 32}))]
-    first, second = compare(*runs).sides()
+    first, second = compare(*runs, resamples=100).sides()
     assert first == "A: minilm, pooler mean, max length 256"
     assert second == "B: minilm, pooler mean, max length 32, truncate dim 64"

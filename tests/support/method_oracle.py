@@ -10,7 +10,9 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from stsbench.training.api.batch import IGNORED, Shares
+from stsbench.training.modules import packed_training
 from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.packed_training import packable
 from stsbench.training.rows.batches import to_batch
 
 LIMIT = 10  # tokens
@@ -66,11 +68,13 @@ def _reference(kind, folder):
 def _backbone(folder, pooler, dropout):
     """Loaded once: a copy takes an eighth of the time. A learned pooler starts alike in every process."""
     torch.manual_seed(1)
-    return load_backbone(folder, folder.name, pooler, LIMIT, dropout)
+    backbone = load_backbone(folder, folder.name, pooler, LIMIT, dropout)
+    return backbone, packable(backbone.model)
 
 
 def make(kind, folder, options=None, *, dropout=0.0, pooler="cls", seed=1):
-    backbone = copy.deepcopy(_backbone(folder, pooler, dropout))
+    backbone, alone = copy.deepcopy(_backbone(folder, pooler, dropout))
+    packed_training._alone[backbone.model] = alone  # which each copy would be tried for again
     backbone.folder, backbone.name = folder, folder.name
     torch.manual_seed(seed)
     return kind(backbone, kind.Options(**(options or {}))).double().train()

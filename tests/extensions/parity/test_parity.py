@@ -30,9 +30,9 @@ PROMPT = "query: "
 LIMIT = 90
 
 
-def bert(folder, *modules, limit=LIMIT, **settings):
+def bert(folder, *modules, limit=LIMIT, layers=1, **settings):
     """A folder of sentence-transformers: a tiny BERT, mean pooling, Normalize."""
-    model, behind = transformer(folder, max_position_embeddings=520), modules or (normalize(),)
+    model, behind = transformer(folder, max_position_embeddings=520, num_hidden_layers=layers), modules or (normalize(),)
     return declare(model, pooling("mean"), *behind, limit=limit, settings=settings or None)
 
 
@@ -90,7 +90,7 @@ def homes(tmp_path_factory):
     made["prompt"] = bert(root / "prompt", prompts={"query": PROMPT}, default_prompt_name="query")
     # A model whose inner numbers go beyond 65,504 where a text holds certain tokens; its vectors do not.
     folder = root / "half"
-    bert(folder)
+    bert(folder, layers=2)
 
     def edit(tensors):
         for name, tensor in tensors.items():

@@ -68,9 +68,8 @@ def result():
 def column(name, task=None):
     """Row -> its score of a task, or its average, under a setting."""
     how, metric = name.split()
-    scores = SCORES[metric.lower(), how]
     return {method: values[TASKS.index(task)] if task else round(sum(values) / 3, 2)
-            for method, values in zip(METHODS, scores, strict=True)}
+            for method, values in zip(METHODS, SCORES[metric.lower(), how], strict=True)}
 
 
 def naive_swaps(one, other):
@@ -95,8 +94,7 @@ def test_averages_places_and_tau_are_those_of_a_loop(result):
     # Ties share a place, and one score for all has no tau.
     two = [[60.0, 50.0, 60.0, 70.0], [50.01, 50.0, 70.0, 70.0]]
     actual = sensitivity(averages(*two))
-    places = [[actual.position[name, f"r{i}"] for i in range(4)] for name in actual.settings]
-    assert places == [[2, 4, 2, 1], [3, 4, 1, 1]]
+    assert [[actual.position[name, f"r{i}"] for i in range(4)] for name in actual.settings] == [[2, 4, 2, 1], [3, 4, 1, 1]]
     assert actual.tau["all Spearman", "mean Spearman"] == pytest.approx(kendalltau(*two)[0], abs=1e-6)
     assert ("all Spearman", "mean Spearman") not in sensitivity(averages(two[0], [50.0] * 4)).tau
 
@@ -222,7 +220,6 @@ def test_the_picture_is_xml_with_a_title_a_description_and_a_line_a_row(result):
 def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
     columns = [[round(values[at], 2) for values in scores] for at in (0, 1)]
     root = drawn(sensitivity(averages(*columns, name="{} " + "long name " * (length // 10) + "x" * (length % 10))))
-    height = float(root.get("viewBox").split()[3])
     for kind, line in (("name", picture.LINE), ("place", picture.PLACE_LINE)):
         places = {}
         for text in root.iter("text"):
@@ -232,7 +229,7 @@ def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
         assert len(places) == (1 if kind == "name" else 2)
         for ys in map(sorted, places.values()):
             assert all(b - a >= line - 0.011 for a, b in pairwise(ys))  # two decimals
-            assert ys[0] > line / 2 and ys[-1] < height - 30
+            assert ys[0] > line / 2 and ys[-1] < float(root.get("viewBox").split()[3]) - 30
 
 
 def test_ticks_are_round_inside_and_few_and_long_names_take_two_lines():
@@ -262,15 +259,13 @@ def test_the_page_has_tau_the_swaps_and_how_far_a_row_moves(result):
     assert f"one and the same row, {row}, goes from {low:.2f} under {lowest} to {high:.2f} under {highest}." in text
     assert "The largest of them: cls has 76.00 on STS13 under all Spearman, 60.00 under mean Spearman." in text
     for task in TASKS:
-        pairs = naive_swapped(task)
         changes = [max(abs(column(a, task)[row] - column(b, task)[row])
                        for a in NAMES for b in NAMES for row in METHODS if a.split()[word] == b.split()[word])
                    for word in (1, 0)]
-        assert f"| {task} | {len(pairs)} | {changes[0]:.2f} | {changes[1]:.2f} |" in text
+        assert f"| {task} | {len(naive_swapped(task))} | {changes[0]:.2f} | {changes[1]:.2f} |" in text
     html = MarkdownIt("commonmark").enable("table").render(text)
     assert "<b" not in html and "&lt;b onload=&quot;x&quot;&gt;&amp;'|` row" in html
-    equal = [replace(tab, measured=six()[0].measured) for tab in six()]
-    text = sensitivity_page((), sensitivity(equal))
+    text = sensitivity_page((), sensitivity([replace(tab, measured=six()[0].measured) for tab in six()]))
     assert "no two rows stand in opposite order under any two" in text and "ahead" not in text
     assert "significant" not in sensitivity_page((), result).split("## Rows that swap")[1]
 

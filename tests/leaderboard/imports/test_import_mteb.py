@@ -56,8 +56,7 @@ def cache(tmp_path):
 
 
 def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path):
-    levels = ("", "results", "results/example__encoder", f"results/example__encoder/{REVISION}")
-    for number, below in enumerate(levels):
+    for number, below in enumerate(("", "results", "results/example__encoder", f"results/example__encoder/{REVISION}")):
         (path,) = import_results(tmp_path / str(number), str(cache / below)).written
         (imported,) = load_imported(tmp_path / f"{number}/imported")
         assert path.name == "example__encoder.yaml" and (imported.model, imported.revision) == (MODEL, REVISION)

@@ -80,6 +80,5 @@ def test_a_server_ends_with_its_block(tmp_path):
         asked(server, "/", OWN)
     # A built folder is served as well as the board that holds one.
     (board / "measured").mkdir(parents=True)
-    assert built_page(built) == built
-    assert built_page(board) == board / "site"
+    assert built_page(built) == built and built_page(board) == board / "site"
     refuses(StsbenchError, "is not a board", built_page, tmp_path)

@@ -68,11 +68,10 @@ def test_one_folder_with_all_tasks_is_taken_before_a_mixture_and_a_commit_before
     (row,) = seven_task_rows([*scores_of(value="0.7", revision="external"), *scores_of(), *other])
     assert set(row.folders.values()) == {COMMIT} and row.mean == pytest.approx(50) and row.flags == ()
     tasks = tuple(results.ITEMS)
-    parts = [*scores_of(tasks=tasks[:6]), *scores_of(value="0.7", revision="external", tasks=tasks[4:])]
-    (row,) = seven_task_rows(parts)
+    (row,) = seven_task_rows([*scores_of(tasks=tasks[:6]), *scores_of(value="0.7", revision="external", tasks=tasks[4:])])
     assert row.folders["SICK-R"] == "external" and row.folders["STSBenchmark"] == COMMIT  # never a mean over folders
     assert row.flags == ("mixed", "card") and row.mean == pytest.approx((6 * 50 + 70) / 7)
-    assert seven_task_rows(scores_of(tasks=tuple(results.ITEMS)[:6])) == () == seven_task_rows(scores_of("baseline/Human"))
+    assert seven_task_rows(scores_of(tasks=tasks[:6])) == () == seven_task_rows(scores_of("baseline/Human"))
 
 
 def test_each_doubt_is_flagged_for_what_it_is():
@@ -92,8 +91,7 @@ def test_each_doubt_is_flagged_for_what_it_is():
         ("a/b", "external", "0.9", "x"), ("a/b", COMMIT, "0.8", "x"), ("d/e", "1", "0.6", "y"),
         *((f"c/{i}", "external", "0.7", "x") for i in range(3)))]
     made = {row.model: row for table in languages(scores) for row in table.rows}
-    assert made["a/b"].score == 80 and made["a/b"].doubts == ()
-    assert made["c/0"].doubts == (("card", "this task"),)
+    assert made["a/b"].score == 80 and made["a/b"].doubts == () and made["c/0"].doubts == (("card", "this task"),)
     assert [key for key, _ in made["d/e"].doubts] == ["no-commit", "data"]
 
 
@@ -119,10 +117,9 @@ def test_ranks_and_tiers_are_those_of_a_loop(ranking):
     different = compare_over_tasks(matrix).alone
     for i, (_, at) in enumerate(ranked):
         better = [j for j in range(206) if means[j] > means[i]]
-        worse = [j for j in range(206) if means[j] < means[i]]
         assert at.position == 1 + len(better)
         assert at.first == 1 + sum(bool(different[i, j]) for j in better)
-        assert at.last == 206 - sum(bool(different[i, j]) for j in worse)
+        assert at.last == 206 - sum(bool(different[i, j]) for j in range(206) if means[j] < means[i])
         assert at.jointly[0] <= at.first <= at.position <= at.last <= at.jointly[1]
         assert (at.tier == 1) == (at.first == 1)
     left, number = list(range(206)), 0
@@ -258,17 +255,15 @@ def student(differences):
 
 def by_loops(scores, rows_of):
     """Step-down over sign flips, in loops: the pairs that differ among `rows_of` pairs together."""
-    tasks = scores.shape[1]
     left, differ = list(rows_of), set()
     while left:
         sizes = {(i, j): student(scores[i] - scores[j]) for i, j in left}
         largest = []
-        for signs in product([1, -1], repeat=tasks):
+        for signs in product([1, -1], repeat=scores.shape[1]):
             flipped = [[sign * d for sign, d in zip(signs, scores[i] - scores[j], strict=True)] for i, j in left]
             largest.append(max(map(student, flipped)))
         top = max(sizes.values())
-        p = np.mean([value >= top - 1e-9 for value in largest])
-        if p >= 0.05:
+        if np.mean([value >= top - 1e-9 for value in largest]) >= 0.05:
             return differ
         gone = [pair for pair in left if sizes[pair] >= top - 1e-9]
         differ |= set(gone)
@@ -283,9 +278,8 @@ def test_the_rows_tests_are_those_of_a_loop_over_all_patterns_and_of_scipys_perm
     for i in range(len(scores)):
         expected = by_loops(scores, [(i, j) for j in range(len(scores)) if j != i])
         assert {(i, int(j)) for j in np.flatnonzero(tested.alone[i])} == expected
-    pairs = [(i, j) for i in range(len(scores)) for j in range(i + 1, len(scores))]
     joint = {(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(tested.jointly)), strict=True)}
-    assert joint == by_loops(scores, pairs)
+    assert joint == by_loops(scores, [(i, j) for i in range(len(scores)) for j in range(i + 1, len(scores))])
     assert 0 < tested.jointly.sum() < tested.alone.sum() <= tested.pairs.sum() < 20 and tested.patterns == 64
     for i in range(len(scores)):
         for j in range(i):
@@ -310,8 +304,7 @@ def test_errors_of_a_score_and_of_a_difference_of_means_are_the_spread_over_draw
         x, noise = np.random.default_rng(2).normal(size=(2, DRAWS, 300))
         made = spearman(x, rho * x + np.sqrt(1 - rho**2) * noise)
         assert float(spearman_error(np.array(made.mean()), np.array(300))) == pytest.approx(made.std(ddof=1), rel=0.07)
-    rng = np.random.default_rng(3)
-    drawn = []
+    rng, drawn = np.random.default_rng(3), []
     for _task in range(3):
         gold, common = rng.normal(size=(2, DRAWS, 200))
         drawn.append([spearman(gold, gold + 0.9 * (0.8 * common + 0.6 * rng.normal(size=gold.shape))) for _ in range(2)])

@@ -234,9 +234,8 @@ def test_the_page_takes_nothing_inline_no_markup_and_nothing_from_elsewhere():
 
 
 def test_every_package_in_the_bundle_has_its_licence():
-    packages = json.loads((WEB / "package.json").read_text("utf-8"))["dependencies"]
     notices = bundled("LICENSES.txt")
-    for name, version in packages.items():
+    for name, version in json.loads((WEB / "package.json").read_text("utf-8"))["dependencies"].items():
         assert re.search(rf"^{re.escape(name)} {re.escape(version)} \((?:MIT|ISC)\)\n\n", notices, re.MULTILINE)
     heads = re.findall(r"^(\S+) \d[\w.]* \(([^)]+)\)$", notices, re.MULTILINE)
     assert len(heads) > 10 and {licence for _, licence in heads} <= {"MIT", "ISC", "BSD-3-Clause", "Apache-2.0"}
@@ -258,7 +257,6 @@ def test_contrast_is_aa(mode):
     css = (WEB / "src/style/colours.css").read_text("utf-8")
     pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     colours = {name: values[mode] for name, *values in pairs}
-    lines = tuple(colours[f"line-{i}"] for i in range(1, 9))
     assert contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 17
     for path in (WEB / "src").rglob("*.css"):
         rest = re.sub(r"--[\w-]+: light-dark\([^)]*\);", "", path.read_text("utf-8"))
@@ -266,5 +264,5 @@ def test_contrast_is_aa(mode):
     for ground in ("bg", "band"):
         for ink in ("ink", "muted", "accent", "warn", "good"):
             assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
-        for edge in (colours["edge"], *lines):
+        for edge in (colours["edge"], *(colours[f"line-{i}"] for i in range(1, 9))):
             assert contrast(edge, colours[ground]) >= 3, (edge, ground)

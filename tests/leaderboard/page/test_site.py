@@ -208,8 +208,7 @@ def test_the_interval_over_tasks_is_students_and_neighbours_are_the_rows_above_a
     gaps = np.subtract(of_tasks(ranked[3]), of_tasks(ranked[2]))
     scale = gaps.std(ddof=1) * (2 / 7) ** 0.5
     assert AVERAGED.neighbours(ranked[3])[0][1] == pytest.approx(stats.t.cdf(abs(gaps.mean()) / scale, 6))
-    twins = replace(AVERAGED, measured=(ranked[0], replace(ranked[0], id="twin")))
-    assert twins.neighbours(ranked[0]) == []
+    assert replace(AVERAGED, measured=(ranked[0], replace(ranked[0], id="twin"))).neighbours(ranked[0]) == []
     # Entries' files and the CSV hold them.
     made = Board((AVERAGED, *BOARD.tabs[1:]), BOARD.entries)
     shards = site(made)

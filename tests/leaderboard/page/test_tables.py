@@ -147,8 +147,7 @@ def test_csv_reads_back_as_every_score_of_every_row():
 @settings(max_examples=30)
 @given(st.floats(-1e5, 1e5))
 def test_csv_numbers_are_plain(value):
-    row = replace(MEASURED[0], cells={"Avg": Cell(value)})
-    text = csv_lines(board(tab(measured=(row,))))[0]["value"]
+    text = csv_lines(board(tab(measured=(replace(MEASURED[0], cells={"Avg": Cell(value)}),))))[0]["value"]
     assert re.fullmatch(r"-?\d+(\.\d{1,6})?", text) and text != "-0" and float(text) == pytest.approx(value, abs=5.1e-7)
 
 

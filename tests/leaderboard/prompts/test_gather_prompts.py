@@ -47,9 +47,8 @@ def test_spread_and_ranks_are_those_of_the_scores_behind_the_prompts(runs, both,
     rows = rows_by_id(made)
     assert set(rows) == set(ENCODERS) and set(made.entries) == set(ENCODERS)  # an entry of prompts has no row
     assert rows["noisier"].prompts is None
-    lead = tab(made).lead
     for name in ("clear", "noisy"):
-        scores = runs[name][0][lead]
+        scores = runs[name][0][tab(made).lead]
         over = rows[name].prompts
         assert (over.n, over.lowest, over.highest) == (3, min(scores), max(scores))
         assert over.mean == pytest.approx(np.mean(scores)) and over.sd == pytest.approx(np.std(scores, ddof=1))

@@ -18,7 +18,6 @@ from stsbench.leaderboard.prompts.study_files import COLUMNS, read_study, read_t
 
 TASKS = {"STS14": 6, "STS22.v2": 4, "FEVERHardNegatives": 3}
 MODELS = ("org__small", "org__large", "lab__other")
-GENERATORS = ("maker-a", "maker-b")
 RNG = np.random.default_rng(3)
 TIED = RNG.integers(0, 6, size=(4, 5)).astype(float)  # many ties
 APART = RNG.normal(size=(4, 5)) + np.arange(4)[:, None]
@@ -55,7 +54,7 @@ def repository(root, scores, default):
     prompts, results = root / "data" / "prompts", root / "data" / "cache_data" / "mteb_cache" / "results"
     write(prompts / "deduplicated_prompts.json", entries)
     write(prompts / "deduplicated_reports.json", {})
-    for number, generator in enumerate(GENERATORS):
+    for number, generator in enumerate(("maker-a", "maker-b")):
         write(prompts / f"{generator}-gen-prompts.json", [one for at, one in enumerate(entries) if at % 2 == number])
     for (at, model), task in product(enumerate(MODELS), TASKS):
         revision = results / model / "abc"
@@ -106,8 +105,7 @@ def test_the_rows_are_those_of_plain_loops(root):
     rows = {(row["set"], row["model"]): row for row in prompt_sensitivity(root).rows()}
     names = [name.split("__")[1] for name in MODELS]
     for task in TASKS:
-        run_at_all = [[100 * one for one in row if one is not None] for row in SCORES[task]]
-        scores = dict(zip(names, run_at_all, strict=True))
+        scores = dict(zip(names, [[100 * one for one in row if one is not None] for row in SCORES[task]], strict=True))
         default = dict(zip(names, (100 * one for one in DEFAULT[task]), strict=True))
         for name in names:
             row, mine = rows[task, name], scores[name]
@@ -173,8 +171,7 @@ def test_of_several_parts_the_english_one_counts(root):
     text, folder = prompt_texts("STS22.v2")[0], experiments(root) / "exp_STS22.v2_0"
     run(folder, "STS22.v2", text, {"scores": {"validation": [{"main_score": 0.2, "hf_subset": "en"}],
                                               **result(0.44, "en", more=more)["scores"]}})
-    study = read_study(root)
-    assert study.scores["STS22.v2"][ORDER.index("small")][0] == pytest.approx(44)
+    assert read_study(root).scores["STS22.v2"][ORDER.index("small")][0] == pytest.approx(44)
     run(folder, "STS22.v2", text, result(0.45, "eng", "dev"))
     assert read_study(root).scores["STS22.v2"][ORDER.index("small")][0] == pytest.approx(45)
     run(folder, "STS22.v2", text, result(0.4, "de", more=more))
@@ -200,9 +197,8 @@ def test_a_table_gives_what_a_clone_gives(root, tmp_path):
     assert table.study.notes() == clone.study.notes() and {row["set"] for row in table.rows()} == set(TASKS)
     by_key = {(row["set"], row["model"]): row for row in clone.rows()}
     for row in table.rows():
-        other = by_key[row["set"], row["model"]]
         assert {key: value for key, value in row.items() if key != "error"} == pytest.approx(
-            {key: value for key, value in other.items() if key != "error"})
+            {key: value for key, value in by_key[row["set"], row["model"]].items() if key != "error"})
         assert (row["error"] > 0) == (row["sd"] > 0)  # each prompt is drawn by itself: who wrote it is not known
     assert sorted(map(str, table.claims)) == sorted(map(str, clone.claims))
 
@@ -235,9 +231,8 @@ def shares_of_ranks(scores):
 
 def by_enumeration(draws):
     """Mean shares of ranks, and of being above one another, over all draws (tuples of one score a model)."""
-    ranks = np.mean([shares_of_ranks(draw) for draw in draws], axis=0)
     above = [[[(a > b) + (a == b) / 2 for b in draw] for a in draw] for draw in draws]
-    return ranks, np.mean(above, axis=0)
+    return np.mean([shares_of_ranks(draw) for draw in draws], axis=0), np.mean(above, axis=0)
 
 
 def test_independent_ranks_are_those_of_every_draw():
@@ -271,8 +266,7 @@ def test_bounds_are_those_of_every_choice():
     default = np.array([0.4, 1.5, 2.2, 3.1])
     made = rank_chances.rank_bounds(APART.min(axis=1), APART.max(axis=1), default)
     for i in range(4):
-        others = np.delete(default, i)
-        own = [1 + sum(others > score) for score in APART[i]]
+        own = [1 + sum(np.delete(default, i) > score) for score in APART[i]]
         every = [1 + sum(other > draw[i] for other in draw) for draw in product(*APART)]
         assert (made.own_best[i], made.own_worst[i]) == (min(own), max(own))
         assert (made.every_best[i], made.every_worst[i]) == (min(every), max(every))

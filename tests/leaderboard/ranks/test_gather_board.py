@@ -69,9 +69,8 @@ def test_a_tab_shows_the_records_scores_and_their_rounded_mean(whole, runs):
 
 
 def test_ranks_and_tiers_follow_from_the_pairs_that_differ(board):
-    best = LETTERS.model_copy(update={"best_of": 10})
     whole = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS),
-                  words=(["words"], best))
+                  words=(["words"], LETTERS.model_copy(update={"best_of": 10})))
     rows, pairs = rows_by_id(whole), tab(whole).pairs
     chosen = rows.pop("words")  # the best of several seeds stands behind the ranked, whatever it scored
     assert tab(whole).measured[-1] == chosen and chosen.rank is None
@@ -150,8 +149,7 @@ def test_another_setting_form_or_other_data_is_another_tab(board, runs, tmp_path
 
 def test_without_an_average_a_single_task_leads_and_a_protocol_of_one_seed_has_no_tab(board, tmp_path):
     """As on the raw text, which SICK-R's 4,927 pairs do not have: rows without the average are ranked all the same."""
-    tasks = ["STS12", "STS-B"]
-    one, two, *seeds = (own(tmp_path / f"{seed}", Letters(seed, noise), protocols=protocols, tasks=tasks)
+    one, two, *seeds = (own(tmp_path / f"{seed}", Letters(seed, noise), protocols=protocols, tasks=["STS12", "STS-B"])
                         for seed, (noise, protocols) in enumerate([
                             (0.1, ["sts"]), (8, ["sts"]), (20, ["sts", "geometry"]), (20, ["sts"])]))
     twelve = own(tmp_path / "c", Letters(4, 1), protocols=["sts"], tasks=["STS12"])
@@ -212,11 +210,9 @@ def test_intervals_over_few_seeds_hold_what_they_promise():
 def test_a_parts_interval_is_the_mean_reach_of_its_seeds_and_students_together():
     equal = tuple(Cell(50.0, 50 - reach, 50 + 2 * reach, n=10) for reach in (1.0, 2.0, 3.0))
     assert _joined_part(equal, CORRELATION) == Cell(50.0, 48.0, 54.0, 0.0, 10)
-    narrow = (Cell(50.0, 49.5, 50.5, n=10),) * 3
-    assert _joined_part(narrow, CORRELATION) == Cell(50.0, 49.5, 50.5, 0.0, 10)
-    apart = tuple(Cell(value, value - 2, value + 2, n=10) for value in (49.0, 50.0, 51.0))
+    assert _joined_part((Cell(50.0, 49.5, 50.5, n=10),) * 3, CORRELATION) == Cell(50.0, 49.5, 50.5, 0.0, 10)
     reach = np.hypot(2, stats.t.ppf(0.975, 2) / np.sqrt(3))
-    joined = _joined_part(apart, CORRELATION)
+    joined = _joined_part(tuple(Cell(value, value - 2, value + 2, n=10) for value in (49.0, 50.0, 51.0)), CORRELATION)
     assert (joined.low, joined.high, joined.sd) == pytest.approx((50 - reach, 50 + reach, 1))
     # An interval stays within what a metric can be.
     for protocol, metric, low, high, kept in (
@@ -244,5 +240,4 @@ def drop_pairs(row):
 @pytest.mark.parametrize(("forge", "words"), [
     (forge_gold, r"sts\.stsb-test.*: gold of its observations is not that of"), (drop_pairs, "the observations lack pair")])
 def test_records_that_contradict_others_are_refused(board, copied, forge, words):
-    run = edit_all(copied("letters"), forge)
-    refuses(StsbenchError, words, board, a=(["words"], LETTERS), zz_forged=([run], LETTERS))
+    refuses(StsbenchError, words, board, a=(["words"], LETTERS), zz_forged=([edit_all(copied("letters"), forge)], LETTERS))

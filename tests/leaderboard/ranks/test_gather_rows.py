@@ -36,7 +36,6 @@ from stsbench.leaderboard.records.statements import training_texts
 
 SHARED = {"sts12/test": {"texts": 40, "exact": 2, "normalised": 1, "rows": 4}}
 EVERY = [f"{name}/test" for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-r/mteb")]
-REST = [name for name in EVERY if name != "sts12/test"]
 NO = {"seen": {"all": {"answer": False, "by": "nothing is trained", "shown": "its definition"}}}  # YAML's `no`
 COST = {"probe": 1, "texts": 8, "seconds": [0.1] * 5, "sentences_per_second": 80.0, "latency_seconds": 0.1,
         "memory_bytes": 250_000_000, "parameters": 7, "bytes_a_vector": 108.0, "machine": {"cpu": "Some CPU", "cores": 2},
@@ -58,7 +57,7 @@ def test_rows_have_the_flags_marks_widths_and_costs_of_their_records(runs, tmp_p
     made = {name: Path(shutil.copytree(runs[name], tmp_path / name)) for name in ("letters", "noisy", "words")}
 
     def of_letters(row):
-        row.record["provenance"].update(cost=COST, training_overlap=[overlap(shared=SHARED, none=REST)])
+        row.record["provenance"].update(cost=COST, training_overlap=[overlap(shared=SHARED, none=EVERY[1:])])
         row.record["counts"].update(truncated=3 if row.record["data"]["id"] == "sts12/test" else 0)
 
     other = overlap(shared=SHARED, none=EVERY, sample=False)  # the texts of the sample are others
@@ -76,8 +75,7 @@ def test_rows_have_the_flags_marks_widths_and_costs_of_their_records(runs, tmp_p
         add(tmp_path / "board", [run], name, entry(name))
     edited = gather(tmp_path / "board")
     rows = rows_by_id(edited)
-    flagged = {name for name, row in rows.items() if "changed-recipe" in row.flags}
-    assert flagged == {"letters", "noisy", "trained", "fitted"}
+    assert {name for name, row in rows.items() if "changed-recipe" in row.flags} == {"letters", "noisy", "trained", "fitted"}
     prompts = [mark for row in rows.values() for mark in row.marks if "read behind" in mark]
     assert prompts == ['texts are read behind "query: " (STS12)']
     # What a training text holds of the test texts flags it in the tabs of these sets.
@@ -200,8 +198,7 @@ def loaded(name, stated, provenance=(), fitted_on=None, set_id="sts12/test"):
     (FROM, {**WIKIPEDIA, "teachers": {"teacher 1": "1"}}, None, "sts13/test", "unknown",
      "taught by an encoder whose training is not stated")])
 def test_an_answer_follows_from_what_shows_it(stated, provenance, fitted_on, set_id, answer, why):
-    entries = [loaded("start", NO), loaded("row", stated, provenance, fitted_on, set_id)]
-    shown = Exposures(entries).answer("row", set_id)
+    shown = Exposures([loaded("start", NO), loaded("row", stated, provenance, fitted_on, set_id)]).answer("row", set_id)
     assert (shown.answer, shown.why) == (answer, why)
 
 

@@ -132,9 +132,8 @@ def test_an_encoder_stands_once_and_so_does_a_name(runs, copied, tmp_path):
     other = LETTERS.model_copy(update={"setting": "sup"})
     refuse(board, "describes the entry otherwise", [runs["letters"]], "letters", other)
     refuse(board, "holds this encoder already", [runs["letters"]], "twin", other)
-    same = LETTERS.model_copy(update={"method": " Letters"})
     message = r"measured/words and .*measured/letters have one method, backbone and setting"
-    refuse(board, message, [runs["words"]], "words", same)
+    refuse(board, message, [runs["words"]], "words", LETTERS.model_copy(update={"method": " Letters"}))
     run = edit_all(copied("letters"), lambda row: row.record["encoder"]["spec"].update(name="other letters"))
     refuse(board, "never overwritten", [run], "letters", None)  # the same weights under another name are no second seed
     add(board, [runs["words"]], "words", other)

@@ -141,8 +141,7 @@ def test_what_is_proven(honest):
 
     def changed(text_version="senteval", known=True, digest=record.data.digest, without=()):
         data = record.data.model_copy(update={"text_version": text_version, "known": known, "digest": digest})
-        settings = {**record.protocol.settings, "without_overlap": list(without)}
-        how = record.protocol.model_copy(update={"settings": settings})
+        how = record.protocol.model_copy(update={"settings": {**record.protocol.settings, "without_overlap": list(without)}})
         return admission.proven(record.model_copy(update={"data": data, "protocol": how}))
 
     assert changed() and changed(text_version="own", known=False) and changed(text_version="sample", known=False)
@@ -158,13 +157,12 @@ def test_invented_records_pass(build, tmp_path):
 
 def test_what_the_catalogs_sets_decide_is_known():
     """Every set that a protocol here measures by item has a digest, so that no known record passes unchecked."""
-    actual = admission.expected()
     catalogued = {item.id for item in entries("senteval")}
     for name, kind in core_protocols().items():
         for word in ("", *kind.variants):
             protocol = kind(kind.variant(word) if word else {})
             for set_id in {*protocol.tasks().values()} & catalogued if name != "mteb" else ():
-                parts = actual[name][set_id]
+                parts = admission.expected()[name][set_id]
                 by = f"duplicates {protocol.settings.get('duplicates')}"
                 wanted = {"sts": {"gold", "pair", "subset", "subsets"}, "retrieval": {f"query {by}", f"corpus {by}"},
                           "transfer": {"gold", "folds of k 10 and seed 1111"}, "regression": {"gold", "row", "sizes"},
@@ -201,9 +199,8 @@ MARKUP = ["http://y.z www.y.z", "@b a@b.c", "a|b", "<script>alert(1)</script>", 
 
 
 def test_what_is_not_seen_is_in_no_description(tmp_path):
-    fields = ("method", "backbone", "note", "recipe")
     for at, text in enumerate(UNSEEN):
-        field = fields[at % 4]
+        field = ("method", "backbone", "note", "recipe")[at % 4]
         stated = {"method": "m", "backbone": "b", "setting": "unsup", field: text}
         unseen = rf"^--{field} holds a character that is not seen \(U\+"
         assert refuses(StsbenchError, unseen, described, stated).isprintable()

@@ -75,8 +75,7 @@ def test_records_are_the_same_and_arrays_but_for_rounding(runs, repository):
     for record, kept in kept_as:
         whole, arrays = read_observations(folder, kept).arrays, kinds()[record.protocol.name].arrays
         decided = {key for key, array in arrays.items() if array.shared and (key in whole or not array.optional)}
-        stored = read_own_observations(folder, kept)
-        assert not decided & stored.arrays.keys() and decided <= whole.keys()
+        assert not decided & read_own_observations(folder, kept).arrays.keys() and decided <= whole.keys()
         shared += bool(decided)
     assert len(after) == shared
 
@@ -105,8 +104,7 @@ def test_a_damaged_shared_file_is_named_and_not_overwritten(checkout, runs):
     addition = [runs["noisy"]], "noisy", entry("noisy")
     refuses(StsbenchError, words, add, made, *addition)
     shutil.rmtree(made / "measured")  # now it belongs to no record
-    words = rf"{shared.name} does not hold .*nothing is overwritten: remove that file"
-    refuses(StsbenchError, words, add, made, *addition)
+    refuses(StsbenchError, rf"{shared.name} does not hold .*nothing is overwritten: remove that file", add, made, *addition)
     assert shared.read_bytes() == other.read_bytes() and not list(made.rglob(RUN))
 
 

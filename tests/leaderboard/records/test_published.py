@@ -69,8 +69,7 @@ def test_disagreement_is_what_rounding_cannot_explain(hundredths, shift):
     average = round(sum(hundredths) / 7) + shift
     stated = {"heading": HEADING, "row": 1, "method": "m", "scores": [value / 100 for value in hundredths]}
     apart = abs(Fraction(sum(hundredths), 7) - average) > 1
-    row = PublishedRow(**stated, average=average / 100, average_reason="so printed" if apart else None)
-    assert row.disagrees == apart
+    assert PublishedRow(**stated, average=average / 100, average_reason="so printed" if apart else None).disagrees == apart
     with pytest.raises(ValueError, match="average"):
         PublishedRow(**stated, average=average / 100, average_reason=None if apart else "so printed")
 

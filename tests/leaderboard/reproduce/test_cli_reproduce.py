@@ -107,8 +107,7 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 2}
     assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
     assert not any(other["measured"] for id, other in actual.items() if id.startswith("simcse:5:") and id != row["row"])
-    text = cli("reproduce", "simcse:5:7")[1]
-    lines = text.splitlines()
+    lines = cli("reproduce", "simcse:5:7")[1].splitlines()
     at = next(at for at, line in enumerate(lines) if "measured, 2 seeds" in line)
     assert f"{fmean(values):.2f} ± {stdev(values):.2f}" in lines[at]
     assert "difference" in lines[at + 1] and f"{fmean(values) - 76.85:+.2f}" in lines[at + 1]
@@ -164,10 +163,9 @@ def test_an_entry_of_a_board(place):
     from stsbench.training.runs.finish import trained_as
 
     board, made = place / "board", recipe("unsup-bert-base")
-    facts = trained_as(made)
     for number in range(2):
         copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, OTHERS,
-               recipe="simcse/unsup-bert-base", seed=number, **facts)
+               recipe="simcse/unsup-bert-base", seed=number, **trained_as(made))
     copied("minilm-mlm32-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
     copied("minilm-mlm32-simcse", board / "measured" / "other" / "0", 2, recipe="simcse/unsup-bert-base-changed")
     row = asked("simcse:5:7", board=board)["simcse:5:7"]
@@ -177,8 +175,7 @@ def test_an_entry_of_a_board(place):
 
 
 def test_what_is_missing(place):
-    row = asked("simcse:5:7")["simcse:5:7"]
-    assert [each.partition(":")[0] for each in row["missing"]] == [
+    assert [each.partition(":")[0] for each in asked("simcse:5:7")["simcse:5:7"]["missing"]] == [
         "the model google-bert/bert-base-uncased", "training text wiki1m_for_simcse.txt", "data of STS-B dev",
         "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R"]
     tested = asked("simcse:5:2")["simcse:5:2"]["missing"]  # by `stsbench eval` alone
@@ -240,9 +237,8 @@ def evaluated(target, model, number, *further):
 def test_a_trained_model_that_is_tested_by_the_rows_options(place):
     """Seeds of one training are one measurement, each model once; without the test it is said what is not there."""
     runs, board, mine = place / "runs", place / "board", str(Path("runs") / "mine")
-    made = recipe("nli-bert-base-whitening", "sbert")
     for number in range(2):
-        trained(runs / "mine" / f"seed-{number}", made, number)
+        trained(runs / "mine" / f"seed-{number}", recipe("nli-bert-base-whitening", "sbert"), number)
     row = asked(ROW)[ROW]
     assert row["measured"] == []
     assert row["changed"] == [f"{mine}: sbert/nli-bert-base-whitening, not tested with {WAY.eval}"]
@@ -276,8 +272,7 @@ def test_a_trained_model_that_is_tested_by_the_rows_options(place):
 
 def test_a_model_is_known_by_its_weights(place):
     """Where a record of the name tells which they are."""
-    options = ["--pooler", "first_last:embeddings", "--protocol", "sts"]
-    command = ["stsbench", "eval", "--model", "./bert", *options]
+    command = ["stsbench", "eval", "--model", "./bert", "--pooler", "first_last:embeddings", "--protocol", "sts"]
     copied("minilm-first-last", place / "runs" / "folder", command=command)
     assert asked("simcse:5:2")["simcse:5:2"]["measured"] == []
     name = ["stsbench", "eval", "--model", "google-bert/bert-base-uncased", "--pooler", "cls"]

@@ -103,9 +103,8 @@ def test_the_headline_has_rank_interval_protocol_and_score_or_the_reason_for_non
 
 
 def test_standings_are_in_the_board_s_order_and_prompts_stand_where_their_encoder_does():
-    ids = [tab.id for tab in BOARD.tabs]
     names = [tab.id for tab, _ in standings(BOARD, "entry-00")]
-    assert names[0] == "sts-spearman-all" and names == sorted(names, key=ids.index)
+    assert names[0] == "sts-spearman-all" and names == sorted(names, key=[tab.id for tab in BOARD.tabs].index)
     assert standings(BOARD, "no-such-entry") == []
     about = replace(BOARD.entries["entry-00"], prompts=("a: ",), prompt_entries=("worded",))
     prompted = replace(BOARD, entries={**BOARD.entries, "entry-00": about})

@@ -75,11 +75,11 @@ def test_two_ranks_equal_one_for_each_of_several_seeds(tmp_path):
 
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
 # 55 rows in batches of 7, which two processes share as 4 and 3
-CHANGES = {"training.batch_size": 7, "training.max_steps": 3, "training.epsilon": 1e-2, "training.clip": 0.5,
-           "checkpoint_every": 2, "selection.every": 3}
+CHANGES = {"training.batch_size": 7, "training.max_steps": 2, "training.epsilon": 1e-2, "training.clip": 0.5,
+           "checkpoint_every": 1, "selection.every": 2}
 RECIPES = {
     # a head, a batch of its own for the MLM term, several passes a step, rows held out
-    "bert": ("simcse", {**CHANGES, "training.accumulate": 2, "selection.at_end": True}),
+    "bert": ("simcse", {**CHANGES, "backbone.layers": [1], "training.accumulate": 2, "selection.at_end": True}),
     "llama": ("simcse-lora", {
         **CHANGES, "backbone.model": "llama", "backbone.lora": {"rank": 2, "dropout": 0.0}, "backbone.pooler": "mean",
         "options.head": "none", "options.mlm_weight": 0.0, "adaptive_layers": None, "training.average": None,
@@ -95,7 +95,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(root):
-    """Folders of runs: by one process, by two, by two that went on from step 2 of two's and of one's, and by one
+    """Folders of runs: by one process, by two, by two that went on from step 1 of two's and of one's, and by one
     that did from two's."""
     serve()
     decoder_folder(root / "llama", num_hidden_layers=2)
@@ -109,9 +109,9 @@ def runs(root):
     bert = recipes["bert"]
     train_each({
         "two": (bert, root / "two"), "llama": (recipes["llama"], root / "two-llama"),
-        "bf16": (recipes["bf16"], root / "two-bf16"), "again": (bert, root / "again", root / "two", 2),
-        "more": (bert, root / "more", root / "one-bert", 2)}, root / "data", **FSDP)
-    stopped(root / "two", 2, root / "fewer")
+        "bf16": (recipes["bf16"], root / "two-bf16"), "again": (bert, root / "again", root / "two", 1),
+        "more": (bert, root / "more", root / "one-bert", 1)}, root / "data", **FSDP)
+    stopped(root / "two", 1, root / "fewer")
     train(bert, root / "fewer", root, device="cpu", resume=True)
     return root
 
